@@ -1,0 +1,72 @@
+"""Randomness without state: every draw is a function of a key such as (seed, stage, epoch, step).
+
+A run that is resumed in the middle of an epoch, and one process against two, then draw the same numbers.
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Key = tuple[int | str, ...]
+
+
+def seed_of(*key: int | str) -> int:
+    """A 63-bit seed that depends on every part of the key."""
+    digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def generator(*key: int | str) -> torch.Generator:
+    """A CPU generator for the key."""
+    return torch.Generator().manual_seed(seed_of(*key))
+
+
+def permutation(length: int, *key: int | str) -> Tensor:
+    """A random order [length] of 0 .. length-1."""
+    return torch.randperm(length, generator=generator(*key))
+
+
+def uniform(index: Tensor, count: int, *key: int | str) -> Tensor:
+    """Numbers in [0, 1), [B, count], that depend on the key and on the sample's own index [B].
+
+    They do not depend on which other samples are in the batch, so workers that share a batch draw what one
+    process would draw (SplitMix64 used as a counter-based generator).
+    """
+    sample = index.to("cpu", torch.int64).numpy().astype(np.uint64)
+    with np.errstate(over="ignore"):
+        stream = _mix(sample * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed_of(*key)))
+        counter = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0xD1B54A32D192ED03)
+        bits = _mix(stream[:, None] + counter)
+    return torch.from_numpy((bits >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24))
+
+
+def _mix(z: np.ndarray) -> np.ndarray:
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One mini-batch as a method sees it."""
+
+    x: Tensor
+    """Inputs, normalised and augmented [B, ...]."""
+    y: Tensor
+    """Labels [B]."""
+    index: Tensor
+    """Which sample of the training split each row is [B]."""
+    key: Key
+    """(seed, stage, epoch, step): whatever a method draws for this batch hangs on it."""
+
+    def uniform(self, count: int, purpose: str) -> Tensor:
+        """Numbers in [0, 1) for each sample, [B, count], on the device of x."""
+        return uniform(self.index, count, *self.key, purpose).to(self.x.device)
+
+    def to(self, device: torch.device) -> "Batch":
+        if self.x.device == device:
+            return self
+        return Batch(self.x.to(device), self.y.to(device), self.index, self.key)
