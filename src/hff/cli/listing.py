@@ -1,0 +1,87 @@
+"""`hff list`: what there is to choose from."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hff.cli.output import write_json, write_table
+from hff.cli.parsing import Misuse, Parser
+from hff.errors import unknown
+
+
+def main(argv: Sequence[str]) -> None:
+    parser = Parser("list", "List what there is to choose from.")
+    parser.add_argument("what", metavar="|".join(LISTS), help="what to list")
+    parser.add_argument("--json", action="store_true", help="answer in JSON")
+    given = parser.read(argv)
+    if given is None:
+        return
+    if given.what not in LISTS:
+        raise Misuse(str(unknown("list", given.what, LISTS)))
+    entries = LISTS[given.what]()
+    if given.json:
+        write_json(entries)
+    else:
+        header = list(entries[0])
+        write_table(header, [[_words(entry[key]) for key in header] for entry in entries])
+
+
+def _methods() -> list[dict[str, Any]]:
+    from hff.methods import methods
+
+    return [
+        {
+            "name": name,
+            "title": method.facts.title,
+            "passes": method.facts.passes,
+            "negatives": method.facts.needs_negatives,
+            "gradient reach": method.facts.gradient_reach,
+            "trains": sorted(method.facts.supports),
+            "paper": method.facts.paper,
+        }
+        for name, method in sorted(methods.items())
+    ]
+
+
+def _networks() -> list[dict[str, Any]]:
+    import inspect
+
+    from hff.networks import networks
+
+    return [
+        {"name": name, "description": (inspect.getdoc(table) or "").partition("\n")[0]}
+        for name, table in networks.items()
+    ]
+
+
+def _datasets() -> list[dict[str, Any]]:
+    from hff.data import datasets
+
+    return [
+        {
+            "name": name,
+            "classes": info.classes,
+            "input": info.in_shape,
+            "train": info.train_size,
+            "test": info.test_size,
+            "licence": info.licence,
+            "description": info.description,
+        }
+        for name, info in datasets.items()
+    ]
+
+
+def _recipes() -> list[dict[str, Any]]:
+    from hff.recipes import recipes
+
+    return [{"name": name, "description": text} for name, text in recipes().items()]
+
+
+LISTS = {"methods": _methods, "networks": _networks, "datasets": _datasets, "recipes": _recipes}
+
+
+def _words(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return "x".join(map(str, value))
+    return ", ".join(value) if isinstance(value, list) else value

@@ -1,0 +1,64 @@
+"""Command lines: exact flags only, underscores as good as dashes, and one sentence where something is wrong."""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NoReturn
+
+from hff.errors import UserError, unknown
+
+
+class Misuse(UserError):
+    """The command line or the configuration is wrong; nothing was done yet."""
+
+
+@contextmanager
+def configuring() -> Iterator[None]:
+    """Whatever the user has to mend in here is a matter of the command line, not of the run."""
+    try:
+        yield
+    except UserError as error:
+        raise Misuse(str(error)) from error
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that takes no abbreviations and names the nearest flag where one is unknown."""
+
+    def __init__(self, verb: str, description: str) -> None:
+        super().__init__(prog=f"hff {verb}", description=description, allow_abbrev=False, add_help=False)
+        self.add_argument("-h", "--help", action="store_true", help="show this help")
+
+    def read(self, argv: Sequence[str]) -> argparse.Namespace | None:
+        """The parsed command line; None after printing the help that it asked for."""
+        argv = dashed(argv)
+        if "-h" in argv or "--help" in argv:
+            sys.stdout.write(self.format_help())
+            return None
+        values, rest = self.parse_known_args(argv)
+        if rest:
+            raise self._unexpected(rest)
+        return values
+
+    def error(self, message: str) -> NoReturn:
+        """Called by argparse where a value is missing or not allowed."""
+        raise Misuse(f"{message[0].upper()}{message[1:]}; see `{self.prog} --help`.")
+
+    def _unexpected(self, rest: Sequence[str]) -> Misuse:
+        flags = [argument.partition("=")[0] for argument in rest if argument.startswith("-")]
+        if not flags:
+            return Misuse(f"Unexpected argument {rest[0]!r}; see `{self.prog} --help`.")
+        valid = [flag for flag in self._option_string_actions if flag.startswith("--")]
+        group, dot, _ = flags[0].partition(".")
+        if dot and any(flag.startswith(group + dot) for flag in valid):
+            valid = [flag for flag in valid if flag.startswith(group + dot)]
+        return Misuse(str(unknown("flag", flags[0], valid)))
+
+
+def dashed(argv: Sequence[str]) -> list[str]:
+    """The arguments with every underscore in a flag's name as a dash: both spellings are one flag."""
+    spelled = []
+    for argument in argv:
+        flag, equals, value = argument.partition("=")
+        spelled.append(flag.replace("_", "-") + equals + value if flag.startswith("--") else argument)
+    return spelled

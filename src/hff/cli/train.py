@@ -1,0 +1,219 @@
+"""`hff train`: flags from the signatures of the chosen method, network and data set, on top of a recipe."""
+
+import argparse
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+from hff.cli.output import write, write_json, write_table
+from hff.cli.parsing import Misuse, Parser, configuring, dashed
+from hff.errors import UserError
+
+if TYPE_CHECKING:
+    from hff.config import Field
+    from hff.experiment import Experiment
+    from hff.training import Listener
+
+DEFAULT_RECIPE = "digits"
+SWITCHES = frozenset({"--help", "--json", "--quiet"})
+"""Flags without a value."""
+OF_A_RESUME = frozenset({"resume", "device", "data_dir", "json", "quiet", "help", "recipe"})
+"""What may be said when the settings come from the run."""
+
+
+def main(argv: Sequence[str]) -> None:
+    from hff.experiment import PARTS, Experiment, overridden
+    from hff.recipes import read
+    from hff.training import pick_device
+
+    with configuring():
+        spoken = spoken_choices(argv)
+        settings = read(spoken.get("recipe", DEFAULT_RECIPE))
+        named = {part: {"name": spoken[f"--{part}"]} for part in PARTS if f"--{part}" in spoken}
+        parser = flags_of(Experiment.from_mapping(overridden(settings, named)))
+        given = parser.read(argv)
+        if given is None:
+            return
+        pick_device(given.device)
+        if given.resume:
+            _refuse_settings(given)
+            out = _existing(given.resume)
+            experiment = None
+        else:
+            experiment = Experiment.from_mapping(overridden(settings, _changes(given)))
+            out = given.out or free_folder(experiment, several=given.seeds is not None)
+    summary = _train(experiment, out, given)
+    _answer(summary, out, given)
+
+
+def spoken_choices(argv: Sequence[str]) -> dict[str, str]:
+    """The recipe and the values of all flags, before it is known which flags there are."""
+    spoken: dict[str, str] = {}
+    arguments = iter(dashed(argv))
+    for argument in arguments:
+        flag, equals, value = argument.partition("=")
+        if not argument.startswith("-"):
+            spoken.setdefault("recipe", argument)
+        elif flag not in SWITCHES and flag != "-h":
+            spoken[flag] = value if equals else next(arguments, "")
+    return spoken
+
+
+def flags_of(experiment: "Experiment") -> Parser:
+    """The parser for the method, network and data set of an experiment; its values are the defaults."""
+    from hff.config import fields_of
+    from hff.experiment import PARTS, SCALARS
+    from hff.training import Settings
+
+    parser = Parser("train", "Train a method; flags go on top of the recipe.")
+    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="a name from `hff list recipes`, or a YAML file")
+    run = parser.add_argument_group("run")
+    run.add_argument("--seeds", metavar="N,N", help="train once from each of these seeds")
+    run.add_argument("--out", type=Path, metavar="DIR", help="run folder (a new one in runs/)")
+    run.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run, or with the runs of several seeds")
+    run.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or mps (auto)")
+    run.add_argument("--data-dir", type=Path, metavar="DIR", help="folder of data files ($HFF_DATA, user's cache)")
+    run.add_argument("--json", action="store_true", help="answer with one JSON document")
+    run.add_argument("--quiet", action="store_true", help="show nothing but errors")
+    for field in SCALARS:
+        _add(run, field, field.name, getattr(experiment, field.name))
+    training = parser.add_argument_group("training")
+    for field in fields_of(Settings):
+        _add(training, field, field.name, getattr(experiment.training, field.name))
+    for part, about in PARTS.items():
+        choice = getattr(experiment, part)
+        group = parser.add_argument_group(f"{about.kind} {choice.name}")
+        known = ", ".join(sorted(about.registry))
+        group.add_argument(f"--{part}", metavar="NAME", default=argparse.SUPPRESS, help=f"{known} ({choice.name})")
+        for field in about.fields(choice.name):
+            _add(group, field, f"{part}.{field.name}", choice.options[field.name])
+    return parser
+
+
+def free_folder(experiment: "Experiment", several: bool) -> Path:
+    """A folder in runs/ that does not exist yet, named after the experiment."""
+    name = f"{experiment.name}-seeds" if several else f"{experiment.name}-seed{experiment.seed}"
+    folder, number = Path("runs", name), 1
+    while folder.exists():
+        number += 1
+        folder = Path("runs", f"{name}-{number}")
+    return folder
+
+
+def _add(group: argparse._ArgumentGroup, field: "Field", key: str, value: Any) -> None:
+    from hff.config import shown
+
+    text = f"{field.help} ({shown(value)})".strip().replace("%", "%%")
+    flag = "--" + key.replace("_", "-")
+    group.add_argument(flag, dest=key, metavar=_metavar(field.type), default=argparse.SUPPRESS, help=text)
+
+
+def _metavar(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return "|".join(map(str, get_args(kind)))
+    if get_origin(kind) is tuple:
+        return "N,N"
+    if get_args(kind):
+        return "|".join(_metavar(part) for part in get_args(kind))
+    return {int: "N", float: "X", bool: "true|false", Path: "PATH", NoneType: "none"}.get(kind, "TEXT")
+
+
+def _changes(given: argparse.Namespace) -> dict[str, Any]:
+    """What the flags set, as a recipe would have it."""
+    from hff.config import fields_of
+    from hff.experiment import PARTS, SCALARS
+    from hff.training import Settings
+
+    if given.seeds is not None and "seed" in given:
+        raise Misuse("Give either --seed or --seeds, not both.")
+    changes: dict[str, Any] = {}
+    top = {field.name for field in (*SCALARS, *fields_of(Settings))}
+    for key, value in vars(given).items():
+        part, dot, option = key.partition(".")
+        if key in top:
+            changes[key] = value
+        elif part in PARTS:
+            changes.setdefault(part, {})[option if dot else "name"] = value
+    return changes
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    from hff.config import Field
+
+    seeds: tuple[int, ...] = Field("seeds", tuple[int, ...], (), "").parse(text, "--seeds")
+    return seeds
+
+
+def _refuse_settings(given: argparse.Namespace) -> None:
+    said = [key for key, value in vars(given).items() if value is not None and key not in OF_A_RESUME]
+    if given.recipe is not None:
+        said.append(given.recipe)
+    if said:
+        raise Misuse(f"--resume takes all settings from the run; leave {said[0]!r} out.")
+
+
+def _existing(folder: Path) -> Path:
+    from hff.seeds import is_group
+    from hff.training import Run
+
+    return folder if is_group(folder) else Run.open(folder).folder
+
+
+def _train(experiment: "Experiment | None", out: Path, given: argparse.Namespace) -> dict[str, Any]:
+    from hff.display import display
+    from hff.experiment import resume, train
+    from hff.seeds import create_group, is_group, train_group
+    from hff.training import Run
+
+    quiet = given.quiet or given.json
+    machine: dict[str, Any] = {"data_dir": given.data_dir, "device": given.device}
+    with ExitStack() as stack:
+
+        def listener(seed: int | None = None) -> "Listener":
+            stack.close()
+            title = str(out) if seed is None else f"{out}, seed {seed}"
+            return stack.enter_context(display(title, quiet=quiet))
+
+        try:
+            if experiment is not None and given.seeds is not None:
+                create_group(out, experiment, _seeds(given.seeds))
+            if is_group(out):
+                return train_group(out, listener=listener, **machine)
+            if experiment is not None:
+                return train(experiment, out, listener=listener(), **machine)
+            return resume(Run.open(out), listener=listener(), **machine)
+        except KeyboardInterrupt:
+            hint = f"; go on with `hff train --resume {out}`" if _begun(out) else ""
+            raise KeyboardInterrupt(f"Stopped{hint}.") from None
+        except UserError as error:
+            # Where no run came into being there is something to mend first.
+            raise error if _begun(out) else Misuse(str(error)) from error
+
+
+def _begun(out: Path) -> bool:
+    from hff.seeds import is_group, runs
+
+    return bool(runs(out)) if is_group(out) else (out / "config.yaml").exists()
+
+
+def _answer(summary: dict[str, Any], out: Path, given: argparse.Namespace) -> None:
+    if given.json:
+        write_json({"run": str(out), **summary})
+        return
+    if given.quiet:
+        return
+    accuracy = summary.get("validation_accuracy") or {}
+    if accuracy:
+        write()
+        write_table(("layer", "validation accuracy"), [(layer, _percent(share)) for layer, share in accuracy.items()])
+    write(f"\nThe run is in {out}; measure it on the test split: hff eval {out}")
+
+
+def _percent(share: float | dict[str, float | None]) -> str:
+    """A share, or its mean and spread over seeds."""
+    if not isinstance(share, dict):
+        return f"{100 * share:.2f} %"
+    spread = f" ± {100 * share['std']:.2f}" if share["std"] is not None else ""
+    return f"{100 * (share['mean'] or 0):.2f}{spread} %"

@@ -1,0 +1,250 @@
+"""Typed signatures are the configuration: flags, YAML, help and the saved file all derive from `Field`s.
+
+(jsonargparse derives flags from signatures too, but its class_path/init_args form does not fit registry names.)
+"""
+
+import dataclasses
+import inspect
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from hff.errors import UserError, unknown
+
+TRUE = frozenset({"true", "yes", "on", "1"})
+FALSE = frozenset({"false", "no", "off", "0"})
+NONE = frozenset({"none", "null", ""})
+
+
+class Mismatch(ValueError):
+    """A value is not of the wanted type."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Field:
+    """One setting: a keyword parameter of a function, of a class, or a field of a dataclass."""
+
+    name: str
+    type: Any
+    default: Any
+    """`inspect.Parameter.empty` where the user must say it."""
+    help: str
+
+    @property
+    def required(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
+    def parse(self, value: Any, key: str) -> Any:
+        """The value, given as text or as YAML has it, in the field's type; `key` is its full name for errors."""
+        try:
+            return convert(value, self.type)
+        except Mismatch:
+            raise UserError(f"{key} must be {describe(self.type)}, not {value!r}.") from None
+
+
+def fields_of(source: Callable[..., Any], hidden: Iterable[str] = ()) -> list[Field]:
+    """The settings of a function or class: its keyword-only parameters, or all fields of a dataclass.
+
+    Args:
+        source: where they are declared; the Google-style "Args:" of its docstring give the help.
+        hidden: parameters that are no settings.
+    """
+    parameters = inspect.signature(source).parameters.values()
+    if not dataclasses.is_dataclass(source):
+        parameters = [p for p in parameters if p.kind is p.KEYWORD_ONLY]  # type: ignore[assignment]
+    hints = get_type_hints(source.__init__ if inspect.isclass(source) else source)
+    helps = argument_help(inspect.getdoc(source) or "")
+    return [
+        Field(p.name, hints[p.name], p.default, helps.get(p.name, "")) for p in parameters if p.name not in hidden
+    ]
+
+
+def resolve(fields: Iterable[Field], values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Every field with its value in its type: the one given, else the default.
+
+    Args:
+        fields: what may be set.
+        values: what is set.
+        prefix: goes before each name in errors, such as "method.".
+    """
+    by_name = {field.name: field for field in fields}
+    for name in values:
+        if name not in by_name:
+            raise unknown("setting", f"{prefix}{name}", [f"{prefix}{valid}" for valid in by_name])
+    resolved = {}
+    for name, field in by_name.items():
+        if name in values:
+            resolved[name] = field.parse(values[name], prefix + name)
+        elif field.required:
+            raise UserError(f"{prefix}{name} is missing; set it to {describe(field.type)}.")
+        else:
+            resolved[name] = field.default
+    return resolved
+
+
+def plain(value: Any) -> Any:
+    """The value as YAML and JSON have it: lists for tuples, text for paths."""
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def shown(value: Any) -> str:
+    """The value as one would type it behind a flag."""
+    if isinstance(value, list | tuple):
+        return ",".join(map(shown, value))
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def convert(value: Any, kind: Any) -> Any:
+    """The value in the type `kind`; raises Mismatch where it has none."""
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        return _first(value, get_args(kind))
+    if origin is Literal:
+        return _choice(value, get_args(kind))
+    if origin is tuple:
+        return _items(value, get_args(kind))
+    if kind not in _CONVERTERS:
+        raise TypeError(f"A setting cannot have the type {kind}.")
+    return _CONVERTERS[kind](value)
+
+
+def describe(kind: Any) -> str:
+    """What the type allows, in words."""
+    arguments = get_args(kind)
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        # The last of the words, as that is how one says it: "a number or none".
+        parts = [describe(part) for part in sorted(arguments, key=lambda part: part is NoneType)]
+        return " or ".join(parts)
+    if origin is Literal:
+        names = [str(name) for name in arguments]
+        return names[0] if len(names) == 1 else f"one of {', '.join(names)}"
+    if origin is tuple:
+        many = "" if arguments[-1] is Ellipsis else f"{len(arguments)} "
+        return f"a list of {many}{_PLURALS[arguments[0]]} such as {'1,2' if arguments[0] is not str else 'a,b'}"
+    return _WORDS[kind]
+
+
+def argument_help(docstring: str) -> dict[str, str]:
+    """The text of each entry of the "Args:" section, in one line."""
+    section = re.search(r"^Args:\n((?:[ \t]+.*\n?|\n)*)", inspect.cleandoc(docstring), re.MULTILINE)
+    if section is None:
+        return {}
+    helps: dict[str, str] = {}
+    name = None
+    for line in inspect.cleandoc(section[1]).splitlines():
+        entry = re.match(r"(\w+)(?: \([^)]*\))?:\s*(.*)", line)
+        if entry:
+            name = entry[1]
+            helps[name] = entry[2]
+        elif name and line.strip():
+            helps[name] = f"{helps[name]} {line.strip()}".strip()
+    return helps
+
+
+def _first(value: Any, kinds: tuple[Any, ...]) -> Any:
+    # None goes first, since the text "none" would also do as a name or a path.
+    for kind in sorted(kinds, key=lambda kind: kind is not NoneType):
+        try:
+            return convert(value, kind)
+        except Mismatch:
+            continue
+    raise Mismatch
+
+
+def _choice(value: Any, choices: tuple[Any, ...]) -> Any:
+    for choice in choices:
+        if value == choice and type(value) is type(choice):
+            return choice
+        if isinstance(value, str) and value == str(choice):
+            return choice
+    raise Mismatch
+
+
+def _items(value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
+    if isinstance(value, str):
+        text = value.strip().removeprefix("[").removesuffix("]").removeprefix("(").removesuffix(")")
+        value = [part.strip() for part in text.strip().strip(",").split(",")] if text.strip() else []
+    elif not isinstance(value, list | tuple):
+        value = [value]
+    if kinds[-1] is Ellipsis:
+        return tuple(convert(item, kinds[0]) for item in value)
+    if len(value) != len(kinds):
+        raise Mismatch
+    return tuple(convert(item, kind) for item, kind in zip(value, kinds, strict=True))
+
+
+def _bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in TRUE | FALSE:
+        return value.lower() in TRUE
+    raise Mismatch
+
+
+def _int(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise Mismatch
+    try:
+        return int(value)
+    except ValueError:
+        raise Mismatch from None
+
+
+def _float(value: Any) -> float:
+    # YAML takes 1e-3 for text, so numbers in text are read here as well.
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise Mismatch
+    try:
+        number = float(value)
+    except ValueError:
+        raise Mismatch from None
+    if not math.isfinite(number):
+        raise Mismatch
+    return number
+
+
+def _str(value: Any) -> str:
+    if not isinstance(value, str):
+        raise Mismatch
+    return value
+
+
+def _path(value: Any) -> Path:
+    # Absolute, because a saved run is evaluated from any folder.
+    if not isinstance(value, str | Path) or str(value) == "":
+        raise Mismatch
+    return Path(value).expanduser().absolute()
+
+
+def _none(value: Any) -> None:
+    if value is not None and not (isinstance(value, str) and value.lower() in NONE):
+        raise Mismatch
+
+
+_CONVERTERS: dict[Any, Callable[[Any], Any]] = {
+    bool: _bool,
+    int: _int,
+    float: _float,
+    str: _str,
+    Path: _path,
+    NoneType: _none,
+}
+_WORDS: dict[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    Path: "a path",
+    NoneType: "none",
+}
+_PLURALS: dict[Any, str] = {int: "whole numbers", float: "numbers", str: "names", Path: "paths"}

@@ -1,0 +1,24 @@
+"""Data sets by name, from their files to the mini-batches of an epoch."""
+
+from hff.data.augmentation import Augmentation
+from hff.data.batches import Batches
+from hff.data.catalogue import DataSetInfo, datasets
+from hff.data.dataset import DataSet
+from hff.data.examples import Examples, TensorExamples
+from hff.data.files import get, status
+from hff.data.loading import load
+from hff.data.preprocessing import Preprocessing
+
+__all__ = [
+    "Augmentation",
+    "Batches",
+    "DataSet",
+    "DataSetInfo",
+    "Examples",
+    "Preprocessing",
+    "TensorExamples",
+    "datasets",
+    "get",
+    "load",
+    "status",
+]

@@ -1,0 +1,63 @@
+"""Mini-batches of an epoch, the same whether it runs through or is resumed in its middle."""
+
+from collections.abc import Iterator
+from typing import Self
+
+import torch
+
+from hff.data.augmentation import DRAWS, Augmentation
+from hff.data.examples import Examples
+from hff.data.preprocessing import Preprocessing
+from hff.errors import UserError
+from hff.randomness import Batch, Key, permutation, uniform
+
+
+class Batches:
+    """The mini-batches of each epoch; order and augmentation are functions of the key and the epoch."""
+
+    def __init__(
+        self,
+        examples: Examples,
+        preprocessing: Preprocessing,
+        batch_size: int,
+        key: Key,
+        augmentation: Augmentation,
+        shuffle: bool = True,
+        drop_last: bool = False,
+    ) -> None:
+        """key: (seed, stage)."""
+        if batch_size < 1:
+            raise UserError(f"The batch size must be at least 1, not {batch_size}.")
+        if drop_last and len(examples) < batch_size:
+            raise UserError(
+                f"{len(examples)} examples do not fill a batch of {batch_size}; take smaller batches."
+            )
+        self.examples = examples
+        self.preprocessing = preprocessing
+        self.batch_size = batch_size
+        self.key = key
+        self.augmentation = augmentation
+        self.shuffle = shuffle
+        self.drop_last = drop_last
+
+    @classmethod
+    def in_order(cls, examples: Examples, preprocessing: Preprocessing, batch_size: int) -> Self:
+        """Batches for evaluation: every example once, in order, without augmentation."""
+        return cls(examples, preprocessing, batch_size, (0, "evaluation"), Augmentation.none(), shuffle=False)
+
+    def __len__(self) -> int:
+        """Steps per epoch."""
+        full, rest = divmod(len(self.examples), self.batch_size)
+        return full if self.drop_last or rest == 0 else full + 1
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch from step `start` on."""
+        count = len(self.examples)
+        order = permutation(count, *self.key, epoch, "order") if self.shuffle else torch.arange(count)
+        steps = range(start, len(self))
+        indices = [order[step * self.batch_size : (step + 1) * self.batch_size] for step in steps]
+        random = self.augmentation != Augmentation.none()
+        for step, index, stored in zip(steps, indices, self.examples.stream(indices), strict=True):
+            draws = uniform(index, DRAWS, *self.key, epoch, "augmentation") if random else None
+            x = self.augmentation(stored, draws, self.preprocessing.size)
+            yield Batch(self.preprocessing(x), self.examples.labels[index], index, (*self.key, epoch, step))

@@ -1,0 +1,68 @@
+"""From stored values to what a network gets: one multiply-add per value, saved with every run."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from hff.data.augmentation import centre
+from hff.data.images import open_image, pixels, with_margin
+from hff.errors import UserError
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """(stored value / scale - mean) / std, per channel of an image or per column of a table."""
+
+    mean: tuple[float, ...]
+    """One value per channel or column, or a single one for all."""
+    std: tuple[float, ...]
+    """Like `mean`."""
+    scale: float
+    """The largest stored value: 255 for images, 16 for digits, 1 for tables."""
+    size: tuple[int, ...]
+    """The shape of one input: [C, H, W] or [D]."""
+    margin: float = 1.0
+    """How much larger than `size` an image file is read before its centre is cut out (ImageNet: 256/224)."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Stored values, uint8 or float [B, *size], to float32 of the same shape."""
+        if tuple(x.shape[1:]) != self.size:
+            raise UserError(f"Each input must have the shape {list(self.size)}, not {list(x.shape[1:])}.")
+        # A column such as a year has a mean far above its spread, so floats are centred in double precision.
+        kind = torch.float64 if x.is_floating_point() else torch.float32
+        trailing = (1,) * (len(self.size) - 1)
+        mean = torch.tensor(self.mean, dtype=torch.float64).view(-1, *trailing)
+        std = torch.tensor(self.std, dtype=torch.float64).view(-1, *trailing)
+        factor = (1 / (self.scale * std)).to(x.device, kind)
+        offset = (-mean / std).to(x.device, kind)
+        result = (x.to(kind) * factor).add_(offset).float()
+        if x.is_floating_point() and not bool(torch.isfinite(result).all()):
+            wrong = int((~torch.isfinite(result)).sum())
+            raise UserError(f"{wrong} values of the input are NaN, infinite or far too large; replace them.")
+        return result
+
+    def read_image(self, path: Path | str) -> Tensor:
+        """An image file of any size, as a network gets it [C, H, W]."""
+        if len(self.size) != 3:
+            raise UserError(f"{path} cannot be used: this network takes rows of {self.size[0]} numbers.")
+        channels, height, width = self.size
+        image = open_image(Path(path), channels, (height, width), self.margin)
+        stored = pixels(with_margin(image, (height, width), self.margin))[None]
+        return self(centre(stored, self.size).float() * (self.scale / 255))[0]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain lists and numbers; `from_json` undoes it."""
+        return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, plain: dict[str, Any]) -> Self:
+        return cls(
+            mean=tuple(plain["mean"]),
+            std=tuple(plain["std"]),
+            scale=plain["scale"],
+            size=tuple(plain["size"]),
+            margin=plain.get("margin", 1.0),
+        )

@@ -1,0 +1,150 @@
+"""What a training shows: a live table on a terminal, one line an epoch anywhere else, nothing when quiet."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TextIO
+
+from hff.training import Listener, Progress
+
+if TYPE_CHECKING:
+    from rich.console import Console, Group
+
+
+@contextmanager
+def display(title: str, *, quiet: bool = False, stream: TextIO | None = None) -> Iterator[Listener]:
+    """The listener that suits the stream (standard output if not given)."""
+    stream = stream or sys.stdout
+    if quiet:
+        yield Listener()
+    elif stream.isatty():
+        from rich.console import Console
+
+        with LiveDisplay(title, Console(file=stream)) as live:
+            yield live
+    else:
+        yield LineDisplay(title, stream)
+
+
+class LineDisplay(Listener):
+    """One line for each epoch, for files and pipes."""
+
+    def __init__(self, title: str, stream: TextIO) -> None:
+        self.title = title
+        self.stream = stream
+
+    def started(self, layers: int, parameters: int, resumed_at: str | None) -> None:
+        self._write(headline(self.title, layers, parameters, resumed_at))
+
+    def epoch_ended(self, record: dict[str, Any]) -> None:
+        self._write(line(record))
+
+    def _write(self, text: str) -> None:
+        self.stream.write(text + "\n")
+        self.stream.flush()
+
+
+class LiveDisplay(Listener):
+    """A progress bar and a table of the layers that are redrawn in place."""
+
+    def __init__(self, title: str, console: Console) -> None:
+        from rich.live import Live
+
+        self.title = title
+        self.console = console
+        self.live = Live(console=console, get_renderable=self.render, refresh_per_second=8)
+        self.progress: Progress | None = None
+        self.record: dict[str, Any] = {}
+
+    def __enter__(self) -> LiveDisplay:
+        self.live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.live.stop()
+
+    def started(self, layers: int, parameters: int, resumed_at: str | None) -> None:
+        self.console.print(headline(self.title, layers, parameters, resumed_at), highlight=False)
+
+    def stepped(self, progress: Progress) -> None:
+        self.progress = progress
+
+    def epoch_ended(self, record: dict[str, Any]) -> None:
+        self.record = record
+        self.progress = None
+
+    def render(self) -> Group:
+        """What is on the screen now."""
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        done, total, where, left = self._position()
+        bar = Table.grid(padding=(0, 2))
+        bar.add_row(where, ProgressBar(total=total, completed=done, width=30), left)
+        table = Table("layer", "loss", "validation accuracy", box=None, padding=(0, 2))
+        losses = {**self.record.get("loss", {}), **(self.progress.losses if self.progress else {})}
+        accuracy = self.record.get("validation_accuracy", {})
+        for name, loss, share in rows(losses, accuracy):
+            table.add_row(name, loss, share)
+        return Group(bar, table)
+
+    def _position(self) -> tuple[float, float, str, str]:
+        """Epochs done and in total, where the training is, and the time left."""
+        now = self.progress
+        if now is None:
+            epoch, epochs = self.record.get("epoch", 0), self.record.get("epochs", 0)
+            where, left = (f"epoch {epoch}/{epochs}", seconds_left(self.record)) if self.record else ("", None)
+            return epoch, epochs or 1, where, duration(left)
+        # Before the first record of a resumed run, stages of equal length are the best guess.
+        epoch = self.record.get("epoch", now.stage_number * now.stage.epochs + now.epoch)
+        epochs = self.record.get("epochs", now.stages * now.stage.epochs)
+        stage = f"{now.stage.name} ({now.stage_number + 1}/{now.stages})  " if now.stages > 1 else ""
+        return epoch + now.step / now.steps, epochs, f"{stage}epoch {epoch + 1}/{epochs}", duration(now.seconds_left)
+
+
+def headline(title: str, layers: int, parameters: int, resumed_at: str | None) -> str:
+    """The first line: what is trained, and how large it is."""
+    resumed = f", resumed at {resumed_at}" if resumed_at else ""
+    return f"{title}: {layers} layers, {parameters:,} parameters{resumed}"
+
+
+def line(record: dict[str, Any]) -> str:
+    """An epoch's metrics in one line."""
+    losses = " ".join(f"{loss:.3f}" for loss in record["loss"].values())
+    accuracy = " ".join(percent(share) for share in record["validation_accuracy"].values())
+    parts = [f"epoch {record['epoch']}/{record['epochs']}", f"loss {losses}"]
+    parts += [f"accuracy {accuracy}"] if accuracy else []
+    left = seconds_left(record)
+    return "  ".join([*parts, duration(left)] if left else parts)
+
+
+def rows(losses: dict[str, float], accuracy: dict[str, float]) -> Iterator[tuple[str, str, str]]:
+    """(layer, loss, validation accuracy) in words; the loss of a group that is no single layer stands alone."""
+    by_name = {group.removeprefix("block"): loss for group, loss in losses.items()}
+    for name in sorted({**by_name, **accuracy}, key=lambda name: (not name.isdigit(), name.zfill(4))):
+        loss = f"{by_name[name]:.4f}" if name in by_name else ""
+        yield name, loss, f"{percent(accuracy[name])} %" if name in accuracy else ""
+
+
+def percent(share: float) -> str:
+    """A share as a number of percent, without the sign."""
+    return f"{100 * share:.2f}"
+
+
+def seconds_left(record: dict[str, Any]) -> float:
+    """How long the rest takes if it goes on at the pace so far."""
+    pace: float = record["seconds"] / record["epoch"]
+    return pace * (record["epochs"] - record["epoch"])
+
+
+def duration(seconds: float | None) -> str:
+    """Time left, in the largest units that matter."""
+    if seconds is None:
+        return ""
+    if seconds < 100:
+        return f"{seconds:.0f} s left"
+    minutes = round(seconds / 60)
+    return f"{minutes} min left" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min left"

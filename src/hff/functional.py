@@ -1,0 +1,151 @@
+"""The paper's equations, one pure function each; the numbers are those that the paper prints.
+
+Eqs. 3 and 4 (affine map, activation) are `torch.nn` layers, Eqs. 8 and 9 (last layer, arg max) need no
+function, Eq. 23 is `project` of a pooled map, and Eqs. 10, 11 and 16-22 are claims about these functions.
+
+Shapes: B samples, C classes, P prototypes per class, D dimensions; [] is a scalar.
+"""
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def project(h: Tensor, eps: float = 1e-6) -> Tensor:
+    """Eq. 5: h / |h|, the point of the unit sphere in the direction of h [..., D] -> [..., D].
+
+    A vector no longer than `eps` has no direction: its projection and its gradient are zero.
+    """
+    # Squares overflow in half precision beyond 255, so the norm is taken in float32 at least.
+    wide = h.to(torch.promote_types(h.dtype, torch.float32))
+    norm = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
+    # The division is clamped although `where` discards it: a NaN there would come back through the gradient.
+    direction = wide / norm.clamp_min(eps)
+    return torch.where(norm > eps, direction, torch.zeros_like(direction)).to(h.dtype)
+
+
+def similarities(features: Tensor, prototypes: Tensor) -> Tensor:
+    """The inner products <h, v_cp> of features [B, D] and prototypes [C, P, D] -> [B, C, P].
+
+    They are cosines where both are unit vectors; features that keep their length scale them.
+    """
+    return torch.einsum("bd,cpd->bcp", features, prototypes)
+
+
+def class_scores(features: Tensor, prototypes: Tensor, temperature: float) -> Tensor:
+    """Eq. 6: g_c = (1/tau) log sum_p exp(tau <h, v_cp>) of features [B, D], prototypes [C, P, D] -> [B, C].
+
+    With one prototype per class this is the similarity itself, whatever the temperature.
+    """
+    products = similarities(features, prototypes)
+    if products.shape[2] == 1:
+        return products.squeeze(2)
+    return torch.logsumexp(temperature * products, dim=2) / temperature
+
+
+def smooth_margin_loss(
+    scores: Tensor,
+    labels: Tensor,
+    temperature: float,
+    *,
+    lse: Literal["sum", "mean"] = "sum",
+    scale_margin: bool = False,
+) -> Tensor:
+    """Eq. 7: softplus((1/tau) log sum_{c != y} exp(tau g_c) - g_y), mean of scores [B, C], labels [B] -> [].
+
+    `lse="mean"` averages inside the logarithm instead of summing: only so does the term tend to the mean of
+    the negatives as tau -> 0. `scale_margin` multiplies the margin by tau before the softplus.
+    """
+    classes = scores.shape[1]
+    if classes < 2:
+        raise ValueError(f"The smooth margin contrasts classes and so needs at least 2, but got {classes}.")
+    own = labels.unsqueeze(1)
+    positive = scores.gather(1, own).squeeze(1)
+    # Masked before the logarithm: subtracting exp(positive) from the full sum would cancel catastrophically.
+    negatives = scores.scatter(1, own, -torch.inf)
+    total = torch.logsumexp(temperature * negatives, dim=1)
+    if lse == "mean":
+        total = total - math.log(classes - 1)
+    margin = total / temperature - positive
+    return F.softplus(temperature * margin if scale_margin else margin).mean()
+
+
+def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
+    """log sum_c exp(g_c) - g_y, mean of scores [B, C], labels [B] -> []: Eq. 7 at tau = 1 and P = 1."""
+    return F.cross_entropy(scores, labels)
+
+
+def goodness(h: Tensor) -> Tensor:
+    """Eq. 1: g(h) = sum_i h_i^2 over all but the first dimension of h [B, ...] -> [B]."""
+    return h.flatten(1).square().sum(1)
+
+
+def forward_forward_loss(positive: Tensor, negative: Tensor, threshold: float) -> Tensor:
+    """Eq. 2: log(1 + exp(theta - g_pos)) + log(1 + exp(g_neg - theta)), mean of goodness [B], [B] -> []."""
+    return F.softplus(threshold - positive).mean() + F.softplus(negative - threshold).mean()
+
+
+def ema_class_means(prototypes: Tensor, sums: Tensor, counts: Tensor, decay: float) -> Tensor:
+    """v <- project(decay v + (1 - decay) project(sum)): prototypes as moving averages of class means.
+
+    Takes unit prototypes [C, P, D], sums [C, P, D] and counts [C, P] of the features assigned to each; gives
+    [C, P, D]. A prototype that got no sample, or whose blend has no direction, stays exactly as it was.
+    """
+    moved = project(decay * prototypes + (1 - decay) * project(sums))
+    has_moved = (counts > 0).unsqueeze(-1) & moved.ne(0).any(dim=-1, keepdim=True)
+    return torch.where(has_moved, moved, prototypes)
+
+
+def simplex_etf(classes: int, dim: int, generator: torch.Generator | None = None) -> Tensor:
+    """Unit vectors [classes, dim] as far apart as can be: every pairwise cosine is -1/(classes - 1).
+
+    They are the corners of a regular simplex around the origin, turned at random.
+    """
+    if classes < 2:
+        raise ValueError(f"A simplex of prototypes needs at least 2 classes, but got {classes}.")
+    if dim < classes - 1:
+        raise ValueError(
+            f"No simplex of {classes} prototypes exists in {dim} dimensions: take {classes - 1} or more."
+        )
+    # Vectors that sum to zero have C - 1 dimensions; the rows of an orthonormal basis there are the corners.
+    spanning = torch.eye(classes, dtype=torch.float64)
+    spanning[:, 0] = 1
+    corners = torch.linalg.qr(spanning).Q[:, 1:] * math.sqrt(classes / (classes - 1))
+    turn = torch.linalg.qr(torch.randn(dim, classes - 1, dtype=torch.float64, generator=generator)).Q
+    return torch.matmul(corners, turn.T).to(torch.get_default_dtype())
+
+
+def information_bound(scores: Tensor, labels: Tensor, scale: float = 1.0) -> Tensor:
+    """Eqs. 12-15: I(z; y) >= H(y) - CE(softmax(scale g), y) in bits, of scores [B, C], labels [B] -> [].
+
+    H(y) is the entropy of the labels given. A negative bound says that at this scale the scores predict worse
+    than the label frequencies do. It holds in expectation: take data that fitted neither scores nor scale.
+    """
+    frequencies = torch.bincount(labels) / labels.numel()
+    nats: Tensor = torch.special.entr(frequencies).sum() - F.cross_entropy(scale * scores, labels)
+    return nats / math.log(2)
+
+
+def fit_scale(scores: Tensor, labels: Tensor) -> float:
+    """The scale >= 0 that minimises CE(softmax(scale g), y) over scores [B, C], labels [B].
+
+    Where every label has the highest score no finite minimum exists; the answer is then a large finite scale.
+    """
+    margins = (scores - scores.gather(1, labels.unsqueeze(1))).detach().cpu().double()
+
+    def slope(scale: float) -> float:
+        return float((torch.softmax(scale * margins, dim=1) * margins).sum(1).mean())
+
+    # The cross-entropy is convex in the scale, so its slope only rises: bracket the root, then bisect.
+    if slope(0.0) >= 0:
+        return 0.0
+    low, high = 0.0, 1.0
+    while slope(high) < 0 and high < 2**40:
+        low, high = high, 2 * high
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if slope(middle) < 0 else (low, middle)
+    return high

@@ -1,0 +1,73 @@
+"""Ordinary backpropagation on the same blocks: the yardstick."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from torch import Tensor, nn
+
+from hff import functional
+from hff.methods.method import Facts, Method, ParameterSet, ReadOut, Stage, register
+from hff.networks import Network
+from hff.randomness import Batch
+
+
+@register
+class Backprop(Method):
+    """One cross-entropy at the top, whose gradient runs through all blocks.
+
+    A last row of C units, as the deep networks have, is the classifier itself; otherwise a linear read-out
+    follows the last block.
+
+    Args:
+        head: flatten the last map before the read-out, or average it over positions ("pool").
+        read_out: only the last layer has scores.
+    """
+
+    name = "backprop"
+    facts = Facts(
+        title="Backpropagation",
+        paper="Rumelhart, Hinton and Williams 1986, Learning representations by back-propagating errors",
+        passes="1",
+        needs_negatives=False,
+        gradient_reach="all",
+        layer_local=False,
+    )
+
+    def __init__(
+        self,
+        network: Network,
+        classes: int,
+        *,
+        head: Literal["flatten", "pool"] = "flatten",
+        read_out: ReadOut = "last",
+    ) -> None:
+        super().__init__(network, classes, read_out=read_out)
+        self.head = head
+        last = self.block(len(self.blocks) - 1)
+        self.ends_in_classes = last.row.kind == "linear" and last.row.width == classes
+        width = last.out_shape[0] if head == "pool" else last.hand_on_size
+        self.classifier = nn.Identity() if self.ends_in_classes else nn.Linear(width, classes)
+
+    def parameter_groups(self, stage: Stage) -> dict[str, list[ParameterSet]]:
+        return {"network": [ParameterSet(list(self.parameters()))]}
+
+    def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
+        loss = functional.cross_entropy(self._logits(batch.x), batch.y)
+        loss.backward()
+        yield "network", loss.detach()
+
+    def layer_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
+        yield len(self.blocks) - 1, self._logits(x)
+
+    def _logits(self, x: Tensor) -> Tensor:
+        *hidden, last = range(len(self.blocks))
+        h = x
+        for layer in hidden:
+            h = self.blocks[layer](h)
+        if self.ends_in_classes:
+            return self.block(last).preactivation(h)
+        h = self.blocks[last](h)
+        if self.head == "pool" and h.dim() > 2:
+            h = h.mean((2, 3))
+        logits: Tensor = self.classifier(h.flatten(1))
+        return logits

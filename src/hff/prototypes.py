@@ -1,0 +1,152 @@
+"""Unit-norm class prototypes and the auxiliary head that turns a feature map into a vector for them."""
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hff import functional
+from hff.errors import UserError
+from hff.networks import Shape
+
+Update = Literal["gradient", "class_means", "shadow", "smoothed"]
+Init = Literal["random", "class_means", "simplex"]
+
+
+class Prototypes(nn.Module):
+    """P unit vectors for each of C classes in D dimensions, `vectors` [C, P, D].
+
+    Args:
+        update: "gradient" learns the vectors and puts them back on the sphere after each step; "class_means"
+            moves them to the means of their class's features without any gradient; "shadow" learns them by
+            gradient and predicts with a moving average; "smoothed" takes the share 1 - decay of each step.
+        decay: decay of the moving averages.
+        init: "random", "class_means" (of the untrained features: see `set_class_means`), or "simplex"
+            (maximally separated; needs D >= C - 1; with P > 1 the copies of a class are jittered apart).
+    """
+
+    vectors: Tensor
+    sums: Tensor
+    counts: Tensor
+
+    def __init__(
+        self,
+        classes: int,
+        dim: int,
+        per_class: int = 1,
+        *,
+        update: Update = "gradient",
+        decay: float = 0.99,
+        init: Init = "random",
+    ) -> None:
+        super().__init__()
+        if per_class < 1:
+            raise UserError(f"prototypes_per_class must be at least 1, not {per_class}.")
+        if not 0 <= decay <= 1:
+            raise UserError(f"prototype_decay must lie between 0 and 1, not {decay}.")
+        self.update = update
+        self.decay = decay
+        if init == "simplex":
+            if dim < classes - 1:
+                raise UserError(
+                    f"No simplex of {classes} prototypes exists in {dim} dimensions: "
+                    f"choose prototype_init random, or layers and heads of {classes - 1} or more."
+                )
+            start = _apart(functional.simplex_etf(classes, dim), per_class)
+        else:
+            start = functional.project(torch.randn(classes, per_class, dim))
+        if update == "class_means":
+            self.register_buffer("vectors", start)
+            self.register_buffer("sums", torch.zeros_like(start), persistent=False)
+            self.register_buffer("counts", torch.zeros(classes, per_class), persistent=False)
+        else:
+            self.vectors = nn.Parameter(start)
+        if update in ("shadow", "smoothed"):
+            self.register_buffer("average", start.clone())
+
+    def forward(self) -> Tensor:
+        """The prototypes that scores are made of now [C, P, D]."""
+        return self.get_buffer("average") if self.update == "shadow" and not self.training else self.vectors
+
+    @torch.no_grad()
+    def observe(self, features: Tensor, labels: Tensor) -> None:
+        """Adds the directions of a batch's features [B, D] to the sums of their nearest own prototypes."""
+        if self.update != "class_means":
+            return
+        directions = functional.project(features)
+        own = functional.similarities(directions, self.vectors)[torch.arange(len(labels)), labels]
+        nearest = (labels, own.argmax(1))
+        self.sums.index_put_(nearest, directions, accumulate=True)
+        self.counts.index_put_(nearest, torch.ones_like(own[:, 0]), accumulate=True)
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        """Brings the vectors back to the sphere, or moves them to the observed means."""
+        if self.update == "class_means":
+            self.vectors.copy_(functional.ema_class_means(self.vectors, self.sums, self.counts, self.decay))
+            self.sums.zero_()
+            self.counts.zero_()
+            return
+        self.vectors.copy_(functional.project(self.vectors))
+        if self.update in ("shadow", "smoothed"):
+            average = self.get_buffer("average")
+            average.copy_(functional.project(self.decay * average + (1 - self.decay) * self.vectors))
+            if self.update == "smoothed":
+                self.vectors.copy_(average)
+
+    @torch.no_grad()
+    def set_class_means(self, sums: Tensor) -> None:
+        """Starts from the directions of the class sums [C, D]; a class without samples keeps its start."""
+        means = functional.project(sums)
+        known = means.ne(0).any(1)
+        start = _apart(means, self.vectors.shape[1])
+        self.vectors[known] = start[known].to(self.vectors.dtype)
+        if self.update in ("shadow", "smoothed"):
+            self.get_buffer("average").copy_(self.vectors)
+
+    def reduced_buffers(self) -> list[Tensor]:
+        """What workers add up before `after_step`."""
+        return [self.sums, self.counts] if self.update == "class_means" else []
+
+
+def _apart(vectors: Tensor, per_class: int) -> Tensor:
+    """P copies of each vector [C, D] -> [C, P, D], jittered: nothing else would ever separate them."""
+    copies = vectors.unsqueeze(1).repeat(1, per_class, 1)
+    if per_class > 1:
+        copies = copies + 0.1 * functional.project(torch.randn_like(copies))
+    return functional.project(copies)
+
+
+class Head(nn.Module):
+    """The vector that a feature map [B, C, H, W] is judged by: pooled, then projected, [B, dim].
+
+    The paper convolves with 1x1 kernels, then pools globally. The two commute, so this pools first and
+    projects the vector: the same numbers at a small part of the cost. A grid keeps more of the map.
+
+    Args:
+        map_shape: [C, H, W].
+        grid: side of the grid that the map is average-pooled to; 1 is global average pooling.
+        channels: width of the projection; 0 means none, the pooled map itself is the vector.
+        hidden: units of a ReLU layer between pooling and projection; 0 means none.
+    """
+
+    def __init__(self, map_shape: Shape, *, grid: int, channels: int, hidden: int = 0) -> None:
+        super().__init__()
+        if grid < 1 or channels < 0 or hidden < 0:
+            raise UserError("grid must be at least 1, and aux_channels and head_hidden at least 0.")
+        depth, height, width = map_shape
+        self.grid = (min(grid, height), min(grid, width))
+        self.dim = depth * self.grid[0] * self.grid[1]
+        layers: list[nn.Module] = []
+        if hidden:
+            layers += [nn.Linear(self.dim, hidden), nn.ReLU()]
+            self.dim = hidden
+        if channels:
+            layers.append(nn.Linear(self.dim, channels))
+            self.dim = channels
+        self.project = nn.Sequential(*layers)
+
+    def forward(self, h: Tensor) -> Tensor:
+        vector: Tensor = self.project(F.adaptive_avg_pool2d(h, self.grid).flatten(1))
+        return vector

@@ -1,0 +1,287 @@
+"""The only training loop. It knows the contract of a method, never which method it trains."""
+
+import contextlib
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hff.data import Batches, DataSet
+from hff.errors import UserError
+from hff.evaluation import layer_accuracy
+from hff.methods import Method, Stage
+from hff.randomness import seed_of
+from hff.training.listener import Listener, Progress
+from hff.training.optimisers import Optimisers, learning_rate
+from hff.training.run import Run
+from hff.training.settings import Settings
+
+
+def fit(
+    method: Method,
+    data: DataSet,
+    settings: Settings,
+    *,
+    seed: int = 0,
+    device: str = "auto",
+    run: Run | None = None,
+    listener: Listener | None = None,
+) -> dict[str, Any]:
+    """Trains a method and returns the summary; a run records everything, and is resumed if it was stopped."""
+    return _Training(method, data, settings, seed, pick_device(device), run, listener or Listener()).go()
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """The device of that name; auto takes the fastest there is."""
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        name = next(kind for kind in ("cuda", "mps", "cpu") if available[kind])
+    if not available.get(name.partition(":")[0], False):
+        raise UserError(f"Device {name!r} is not available here; choose auto or cpu.")
+    return torch.device(name)
+
+
+@dataclass
+class _Position:
+    """Where a training stands: `step` steps of `epoch` epochs of `stage` are done; all count from 0."""
+
+    stage: int = 0
+    epoch: int = 0
+    step: int = 0
+    records: int = 0
+    seconds: float = 0.0
+
+
+class _Training:
+    def __init__(
+        self,
+        method: Method,
+        data: DataSet,
+        settings: Settings,
+        seed: int,
+        device: torch.device,
+        run: Run | None,
+        listener: Listener,
+    ) -> None:
+        self.method = method.to(device)
+        self.data = data
+        self.settings = settings
+        self.seed = seed
+        self.device = device
+        self.run = run
+        self.listener = listener
+        self.stages = method.stages(settings.epochs)
+        self.at = _Position()
+        self.losses: dict[str, Tensor] = {}
+        self.stop = threading.Event()
+        self.resumed_optimisers: dict[str, Tensor] | None = None
+
+    def go(self) -> dict[str, Any]:
+        if self.run and (summary := self.run.summary()):
+            return summary
+        resumed = self._restore()
+        parameters = sum(p.numel() for p in self.method.parameters())
+        self.listener.started(len(self.method.blocks), parameters, resumed)
+        self.clock = time.perf_counter() - self.at.seconds
+        record: dict[str, Any] = {}
+        with _stop_on_signal(self.stop, active=self.run is not None):
+            while self.at.stage < len(self.stages):
+                record = self._train_stage(self.stages[self.at.stage]) or record
+        self.method.eval()
+        summary = self._summary(record)
+        if self.run:
+            self.run.finish(summary)
+        self.listener.finished(summary)
+        return summary
+
+    def _train_stage(self, stage: Stage) -> dict[str, Any]:
+        batches = Batches(
+            self.data.train,
+            self.data.preprocessing,
+            stage.batch_size or self.settings.batch_size,
+            (self.seed, self.at.stage),
+            self.data.augmentation,
+        )
+        optimisers = Optimisers(self.method, stage, self.settings)
+        if self.resumed_optimisers is not None:
+            optimisers.load_state(self.resumed_optimisers)
+            self.resumed_optimisers = None
+        else:
+            self._prepare(stage, batches.batch_size)
+        record: dict[str, Any] = {}
+        while self.at.epoch < stage.epochs:
+            record = self._train_epoch(stage, batches, optimisers)
+        self.at.stage, self.at.epoch = self.at.stage + 1, 0
+        return record
+
+    def _prepare(self, stage: Stage, batch_size: int) -> None:
+        batches = Batches.in_order(self.data.train, self.data.preprocessing, batch_size)
+        self.method.eval()
+        with _keyed_randomness(self.seed, self.at.stage, "prepare"):
+            self.method.prepare(stage, lambda: (batch.to(self.device) for batch in batches.epoch(0)))
+
+    def _train_epoch(self, stage: Stage, batches: Batches, optimisers: Optimisers) -> dict[str, Any]:
+        self.method.enter(stage)
+        steps, total = len(batches), len(batches) * stage.epochs
+        started, first_step = time.perf_counter(), self.at.step
+        shown = saved = started
+        rate = self.settings.learning_rate
+        for batch in batches.epoch(self.at.epoch, start=self.at.step):
+            rate = learning_rate(self.settings, (self.at.epoch * steps + self.at.step) / total)
+            self._step(stage, batch.to(self.device), optimisers, rate)
+            self.at.step += 1
+            now = time.perf_counter()
+            if now - shown > 0.2:
+                shown = now
+                pace = (now - started) / (self.at.step - first_step)
+                self.listener.stepped(self._progress(stage, steps, pace))
+            if self.at.step < steps and (
+                now - saved > self.settings.checkpoint_seconds or self.stop.is_set()
+            ):
+                self._save(optimisers)
+                saved = time.perf_counter()
+            self._obey_stop()
+        record = self._end_epoch(stage, rate)
+        self._save(optimisers)
+        self.listener.epoch_ended(record)
+        self._obey_stop()
+        return record
+
+    def _step(self, stage: Stage, batch: Any, optimisers: Optimisers, rate: float) -> None:
+        with _keyed_randomness(*batch.key):
+            for group, loss in self.method.update(batch, stage):
+                optimisers.step(group, rate)
+                self.method.after_step(group)
+                self.losses[group] = self.losses.get(group, torch.zeros_like(loss)) + loss
+
+    def _end_epoch(self, stage: Stage, rate: float) -> dict[str, Any]:
+        losses = self._mean_losses()
+        broken = [group for group, loss in losses.items() if not math.isfinite(loss)]
+        if broken:
+            raise UserError(f"The loss of {broken[0]} is not finite any more; take a smaller learning rate.")
+        accuracy = self._validate(stage)
+        self.method.observe_validation({layer: a for layer, a in accuracy.items() if layer >= 0})
+        self.losses = {}
+        self.at.epoch, self.at.step = self.at.epoch + 1, 0
+        self.at.records += 1
+        record = {
+            "stage": stage.name,
+            "epoch": self.at.records,
+            "epochs": sum(each.epochs for each in self.stages),
+            "loss": losses,
+            "validation_accuracy": {str(layer): a for layer, a in accuracy.items()},
+            "learning_rate": rate,
+            "seconds": round(time.perf_counter() - self.clock, 3),
+        }
+        if self.run:
+            self.run.append_metrics(record)
+        return record
+
+    def _validate(self, stage: Stage) -> dict[int, float]:
+        if self.data.validation is None:
+            return {}
+        batches = Batches.in_order(self.data.validation, self.data.preprocessing, 512)
+        accuracy = layer_accuracy(self.method, batches.epoch(0), self.device)
+        # While layers are trained one after the other, those above the current one know nothing yet.
+        return {layer: a for layer, a in accuracy.items() if layer <= max(stage.blocks)}
+
+    def _mean_losses(self) -> dict[str, float]:
+        steps = max(1, self.at.step)
+        return {group: float(total) / steps for group, total in self.losses.items()}
+
+    def _progress(self, stage: Stage, steps: int, pace: float) -> Progress:
+        later = sum(each.epochs for each in self.stages[self.at.stage + 1 :])
+        left = steps * (stage.epochs - self.at.epoch + later) - self.at.step
+        return Progress(
+            stage,
+            self.at.stage,
+            len(self.stages),
+            self.at.epoch,
+            self.at.step,
+            steps,
+            self._mean_losses(),
+            left * pace,
+        )
+
+    def _summary(self, record: dict[str, Any]) -> dict[str, Any]:
+        records = self.run.metrics() if self.run else [record]
+        last = records[-1] if records else {}
+        return {
+            "method": self.method.name,
+            "data": self.data.name,
+            "seed": self.seed,
+            "epochs": self.at.records,
+            "training_samples": len(self.data.train),
+            "validation_samples": len(self.data.validation) if self.data.validation else 0,
+            "parameters": sum(p.numel() for p in self.method.parameters()),
+            "loss": last.get("loss", {}),
+            "validation_accuracy": last.get("validation_accuracy", {}),
+            "best_layer": int(self.method.best_layer),
+            "seconds": round(time.perf_counter() - self.clock, 3),
+        }
+
+    def _save(self, optimisers: Optimisers) -> None:
+        if not self.run:
+            return
+        self.at.seconds = time.perf_counter() - self.clock
+        tensors = {f"method/{name}": t for name, t in self.method.state_dict().items()}
+        tensors |= {f"optimiser/{name}": t for name, t in optimisers.state().items()}
+        tensors |= {f"loss/{group}": t for group, t in self.losses.items()}
+        # Every random number is a function of seed and position, so these are the generators' state.
+        self.run.save(tensors, {"format": 1, "position": asdict(self.at), "seed": self.seed})
+
+    def _restore(self) -> str | None:
+        loaded = self.run.load() if self.run else None
+        if self.run is None or loaded is None:
+            if self.run:
+                self.run.truncate_metrics(0)
+            return None
+        tensors, state = loaded
+        self.at = _Position(**state["position"])
+        self.run.truncate_metrics(self.at.records)
+        self.run.load_weights(self.method)
+        self.losses = {
+            n.removeprefix("loss/"): t.to(self.device) for n, t in tensors.items() if n.startswith("loss/")
+        }
+        self.resumed_optimisers = {
+            n.removeprefix("optimiser/"): t for n, t in tensors.items() if n.startswith("optimiser/")
+        }
+        return f"{self.stages[self.at.stage].name}, epoch {self.at.epoch + 1}, step {self.at.step}"
+
+    def _obey_stop(self) -> None:
+        if self.stop.is_set():
+            raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _keyed_randomness(*key: int | str) -> Iterator[None]:
+    """What draws from torch's global generator in here (dropout) hangs on the key, and leaves no trace."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_of(*key, "global"))
+        yield
+
+
+@contextlib.contextmanager
+def _stop_on_signal(stop: threading.Event, active: bool) -> Iterator[None]:
+    """Turns the first Ctrl-C or SIGTERM into a request, met after the step; a second one ends at once."""
+    if not active or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def request(number: int, frame: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

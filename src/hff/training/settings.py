@@ -1,0 +1,32 @@
+"""What the loop is told: budget, optimiser, schedule."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to train, whatever the method.
+
+    Args:
+        epochs: passes over the training split (for each layer, where they are trained one after the other).
+        batch_size: samples in a mini-batch.
+        optimizer: the optimiser of every group of parameters.
+        learning_rate: its learning rate at the start.
+        momentum: momentum of SGD and RMSprop.
+        weight_decay: weight decay (decoupled in adamw).
+        schedule: how the learning rate falls over a stage: not at all, by a factor of 10 at two thirds and
+            again at five sixths, linearly to 0, or as a half cosine to 0.
+        clip: largest gradient norm of a group; 0 means no clipping. Layers are never clipped together.
+        checkpoint_seconds: time between two checkpoints within an epoch; one is written after every epoch.
+    """
+
+    epochs: int = 15
+    batch_size: int = 128
+    optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = "adam"
+    learning_rate: float = 1e-3
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    schedule: Literal["constant", "step", "linear", "cosine"] = "constant"
+    clip: float = 0.0
+    checkpoint_seconds: float = 60.0

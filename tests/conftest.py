@@ -1,0 +1,13 @@
+"""Shared by all tests: one thread each, so that parallel test workers do not fight over the cores."""
+
+import pytest
+import torch
+
+from hff.data import DataSet, load
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def digits() -> DataSet:
+    return load("digits")

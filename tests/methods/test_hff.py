@@ -1,0 +1,232 @@
+"""HFF's options: each does what its name says."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from hff import functional
+from hff.data import DataSet
+from hff.errors import UserError
+from hff.methods import create
+from hff.methods.hff import HFF
+from hff.networks import network
+from hff.randomness import Batch
+from hff.training import Settings, fit
+
+CLASSES = 4
+
+
+def mlp(activation: str = "relu", **options: object) -> HFF:
+    net = network("mlp", (5,), CLASSES, widths=(7, 6), activation=activation)
+    method = create("hff", net, CLASSES, seed=0, **options)
+    assert isinstance(method, HFF)
+    return method
+
+
+def cnn(**options: object) -> HFF:
+    method = create("hff", network("cnn", (3, 8, 8), CLASSES, channels=(6, 8)), CLASSES, seed=0, **options)
+    assert isinstance(method, HFF)
+    return method
+
+
+def by_hand(method: HFF, x: torch.Tensor, *, scale_input: bool, scale_similarity: bool) -> list[torch.Tensor]:
+    """The paper's equations 3 to 6, written out for an MLP with P = 1."""
+    scores, h = [], x
+    for block, prototypes in zip(method.blocks, method.prototypes, strict=True):
+        h = F.relu(h @ block.affine.weight.T + block.affine.bias)
+        direction = h / h.norm(dim=1, keepdim=True)
+        scores.append((h if scale_similarity else direction) @ prototypes.vectors[:, 0].T)
+        h = h if scale_input else direction
+    return scores
+
+
+@pytest.mark.parametrize("scale_input", [True, False])
+@pytest.mark.parametrize("scale_similarity", [True, False])
+def test_the_four_normalisation_settings(scale_input: bool, scale_similarity: bool) -> None:
+    method = mlp(scale_input=scale_input, scale_similarity=scale_similarity)
+    x = torch.randn(9, 5) + 1
+    expected = by_hand(method, x, scale_input=scale_input, scale_similarity=scale_similarity)
+    for (layer, scores), other in zip(method.layer_scores(x), expected, strict=True):
+        assert torch.allclose(scores, other, atol=1e-6), layer
+
+
+def test_layer_step_is_the_smooth_margin_of_the_layers_scores() -> None:
+    method = mlp()
+    x, y = torch.randn(9, 5), torch.arange(9) % CLASSES
+    scores = dict(method.layer_scores(x))
+    loss, out = method.layer_step(0, x, y)
+    assert torch.allclose(loss, functional.smooth_margin_loss(scores[0], y, 10.0))
+    assert torch.allclose(method.layer_step(1, out, y)[0], functional.smooth_margin_loss(scores[1], y, 10.0))
+    assert not out.requires_grad
+
+
+def test_pre_activation_judges_the_affine_map() -> None:
+    method = mlp(loss_on="pre")
+    x = torch.randn(4, 5)
+    f = method.block(0).affine(x)
+    assert torch.allclose(
+        next(method.layer_scores(x))[1], f @ method.prototypes[0].vectors[:, 0].T, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("activation", ["relu", "tanh", "sin", "abs", "step"])
+@pytest.mark.parametrize("loss_on", ["post", "pre"])
+def test_activations_train_where_they_can(activation: str, loss_on: str) -> None:
+    if activation == "step" and loss_on == "post":
+        with pytest.raises(UserError, match="needs loss_on pre"):
+            mlp(activation, loss_on=loss_on)
+        return
+    method = mlp(activation, loss_on=loss_on)
+    _, out = method.layer_step(0, torch.randn(6, 5), torch.arange(6) % CLASSES)
+    gradient = method.block(0).affine.weight.grad
+    assert gradient is not None
+    assert gradient.abs().sum() > 0
+    assert not out.requires_grad
+
+
+@pytest.mark.parametrize("tap", ["map", "pooled"])
+@pytest.mark.parametrize("loss_on", ["post", "pre"])
+def test_where_the_loss_taps_a_convolution(tap: str, loss_on: str) -> None:
+    method = cnn(loss_tap=tap, loss_on=loss_on, grid=2)
+    x = torch.randn(3, 3, 8, 8)
+    block = method.block(0)
+    tapped = block.affine(x) if loss_on == "pre" else F.relu(block.affine(x))
+    if tap == "pooled":
+        tapped = F.max_pool2d(tapped, 2)
+    features = method.heads[0](tapped)
+    assert torch.allclose(
+        next(method.layer_scores(x))[1], features @ method.prototypes[0].vectors[:, 0].T, atol=1e-6
+    )
+
+
+def test_aux_channels_of_the_table_of_one_width_and_none() -> None:
+    def dims(method: HFF) -> list[int]:
+        return [p.vectors.shape[2] for p in method.prototypes]
+
+    assert dims(cnn()) == [64, 32]
+    assert dims(cnn(aux_channels=(16,))) == [16, 16]
+    assert dims(cnn(aux_channels=(16, 8))) == [16, 8]
+    assert dims(cnn(aux_channels=(0,), grid=1)) == [6, 8]
+    with pytest.raises(UserError, match="names 3 widths"):
+        cnn(aux_channels=(1, 2, 3))
+
+
+def test_deep_networks_mix_convolutions_and_linear_layers_with_prototypes_in_all() -> None:
+    net = network("vgg11", (3, 32, 32), CLASSES, width_factor=1 / 32)
+    method = create("hff", net, CLASSES, scale_input=False, scale_similarity=False)
+    layers = dict(method.layer_scores(torch.randn(2, 3, 32, 32)))
+    assert sorted(layers) == list(range(11))
+    assert method.prototypes[10].vectors.shape == (CLASSES, 1, CLASSES)
+    assert all(float(scores.abs().max()) <= 1 + 1e-6 for scores in layers.values())
+
+
+def test_a_map_is_handed_on_with_unit_length_a_position() -> None:
+    method = cnn(scale_input=False)
+    out = method.pass_on(0, torch.randn(5, 3, 8, 8))
+    assert torch.allclose(out.flatten(1).norm(dim=1), torch.full((5,), math.sqrt(16)), atol=1e-4)
+
+
+def test_project_input() -> None:
+    method = mlp(project_input=True)
+    x = torch.randn(4, 5)
+    assert torch.allclose(method(x), method(7 * x), atol=1e-5)
+    assert not torch.allclose(mlp()(x), mlp()(7 * x), atol=1e-2)
+
+
+def test_read_outs() -> None:
+    x = torch.randn(4, 5)
+    layers = [scores for _, scores in mlp().layer_scores(x)]
+    assert torch.equal(mlp(read_out="last")(x), layers[1])
+    assert torch.equal(mlp(read_out=0)(x), layers[0])
+    assert torch.equal(mlp(read_out=-1)(x), layers[1])
+    assert torch.allclose(mlp(read_out="mean")(x), (layers[0] + layers[1]) / 2)
+    best = mlp(read_out="best")
+    best.observe_validation({0: 0.9, 1: 0.8})
+    assert torch.equal(best(x), layers[0])
+
+
+def test_early_exit_computes_no_further_than_asked() -> None:
+    method = mlp()
+    calls: list[int] = []
+    for layer, block in enumerate(method.blocks):
+        block.affine.register_forward_hook(lambda *_, layer=layer: calls.append(layer))
+    next(method.layer_scores(torch.randn(2, 5)))
+    assert calls == [0]
+
+
+def test_greedy_trains_one_layer_after_the_other() -> None:
+    assert [s.blocks for s in mlp(schedule="greedy").stages(3)] == [(0,), (1,)]
+    assert [s.epochs for s in mlp(schedule="greedy").stages(3)] == [3, 3]
+    assert [s.epochs for s in mlp(schedule="greedy", greedy_epochs="shared").stages(3)] == [2, 1]
+    method = mlp(schedule="greedy")
+    second = method.stages(1)[1]
+    batch = Batch(torch.randn(6, 5), torch.arange(6) % CLASSES, torch.arange(6), (0,))
+    assert [group for group, _ in method.update(batch, second)] == ["block1"]
+    assert all(p.grad is None for p in method.blocks[0].parameters())
+
+
+@pytest.mark.parametrize("schedule", ["joint", "greedy"])
+def test_prototypes_can_start_at_class_means(schedule: str) -> None:
+    method = mlp(prototype_init="class_means", schedule=schedule)
+    x, y = torch.randn(40, 5) + 1, torch.arange(40) % CLASSES
+    parts = [Batch(x[:25], y[:25], torch.arange(25), (0,)), Batch(x[25:], y[25:], torch.arange(15), (0,))]
+    for stage in method.stages(1):
+        method.prepare(stage, lambda: parts)
+    h = F.relu(method.block(0).affine(x))
+    means = torch.stack([(F.normalize(h, dim=1)[y == c]).mean(0) for c in range(CLASSES)])
+    assert torch.allclose(method.prototypes[0].vectors[:, 0], F.normalize(means, dim=1), atol=1e-5)
+    assert torch.allclose(method.prototypes[1].vectors.norm(dim=2), torch.ones(CLASSES, 1), atol=1e-5)
+
+
+def test_prototypes_have_a_learning_rate_of_their_own_and_no_decay() -> None:
+    method = mlp(prototype_learning_rate=5.0)
+    _, prototypes = method.parameter_groups(method.stages(1)[0])["block0"]
+    assert (prototypes.learning_rate, prototypes.weight_decay) == (5.0, 0.0)
+    assert prototypes.parameters == [method.prototypes[0].vectors]
+
+
+@pytest.mark.parametrize("update", ["gradient", "class_means", "shadow", "smoothed"])
+def test_every_way_of_learning_prototypes_learns_digits(update: str, digits: DataSet) -> None:
+    net = network("mlp", digits.in_shape, 10, widths=(64, 64))
+    method = create("hff", net, 10, prototype_update=update, prototype_decay=0.9, prototypes_per_class=2)
+    start = method.prototypes[1].vectors.clone()
+    summary = fit(method, digits, Settings(epochs=4, batch_size=32))
+    assert summary["validation_accuracy"]["1"] > 0.8
+    vectors = method.prototypes[1].vectors
+    assert not torch.equal(start, vectors)
+    assert torch.allclose(vectors.norm(dim=2), torch.ones(10, 2), atol=1e-5)
+
+
+def test_prototypes_approach_their_class_means(digits: DataSet) -> None:
+    net = network("mlp", digits.in_shape, 10, widths=(64,))
+    method = create("hff", net, 10, scale_similarity=False, scale_margin=True)
+    x = digits.preprocessing(digits.train.fetch(torch.arange(len(digits.train))))
+    y = digits.train.labels
+
+    def angle() -> float:
+        with torch.no_grad():
+            h = functional.project(F.relu(method.block(0).preactivation(x)))
+            means = functional.project(torch.stack([h[y == c].mean(0) for c in range(10)]))
+            cosines = (means * method.prototypes[0].vectors[:, 0]).sum(1)
+        return float(torch.rad2deg(torch.acos(cosines)).mean())
+
+    before = angle()
+    fit(method, digits, Settings(epochs=5, batch_size=32))
+    assert angle() < before - 20
+
+
+@pytest.mark.parametrize("schedule", ["joint", "greedy"])
+def test_layers_below_never_hear_of_the_loss_above(schedule: str, digits: DataSet) -> None:
+    """Changing what the second layer is told leaves the first layer bit-identical."""
+
+    def first_layer(temperature_above: float) -> torch.Tensor:
+        net = network("mlp", digits.in_shape, 10, widths=(32, 32))
+        method = create("hff", net, 10, schedule=schedule)
+        with torch.no_grad():
+            method.block(1).affine.weight.mul_(temperature_above)
+        fit(method, digits, Settings(epochs=1, batch_size=64))
+        return method.block(0).affine.weight.detach()
+
+    assert torch.equal(first_layer(1.0), first_layer(3.0))

@@ -1,0 +1,188 @@
+"""What every registered method must do, on every network that it supports."""
+
+import copy
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from hff.data import DataSet
+from hff.errors import UserError
+from hff.methods import Method, Stage, create, methods
+from hff.methods.method import group_layer
+from hff.networks import Network, network
+from hff.randomness import Batch
+from hff.training import Settings, fit
+from hff.training.optimisers import Optimisers
+
+SMALL: dict[str, tuple[tuple[int, ...], dict[str, object]]] = {
+    "mlp": ((1, 8, 8), {"widths": (24, 20)}),
+    "cnn": ((3, 8, 8), {"channels": (6, 8, 10)}),
+    "alexnet": ((3, 63, 63), {"width_factor": 1 / 32}),
+    "vgg11": ((3, 32, 32), {"width_factor": 1 / 32}),
+    "vgg16": ((3, 32, 32), {"width_factor": 1 / 32}),
+}
+CLASSES = 4
+
+
+def small(name: str) -> Network:
+    shape, options = SMALL[name]
+    return network(name, shape, CLASSES, **options)
+
+
+def pairs() -> Iterator[tuple[str, str]]:
+    for method, cls in methods.items():
+        for name in SMALL:
+            if {row.kind for row in small(name).rows} <= cls.facts.supports:
+                yield method, name
+
+
+def batches(net: Network, count: int, size: int = 6) -> list[Batch]:
+    draw = torch.Generator().manual_seed(0)
+    return [
+        Batch(
+            torch.randn(size, *net.in_shape, generator=draw),
+            torch.randint(0, CLASSES, (size,), generator=draw),
+            torch.arange(size) + step * size,
+            (0, 0, 0, step),
+        )
+        for step in range(count)
+    ]
+
+
+def train(method: Method, stage: Stage, optimisers: Optimisers, steps: list[Batch]) -> None:
+    method.enter(stage)
+    for batch in steps:
+        for group, _ in method.update(batch, stage):
+            optimisers.step(group, 1e-2)
+            method.after_step(group)
+
+
+@pytest.mark.parametrize(("name", "net"), pairs())
+def test_two_steps_resume_bit_exactly(name: str, net: str) -> None:
+    table = small(net)
+    settings = Settings(learning_rate=1e-2)
+    straight = create(name, table, CLASSES, seed=3)
+    before = copy.deepcopy(straight.state_dict())
+    for number, stage in enumerate(straight.stages(2)):
+        optimisers = Optimisers(straight, stage, settings)
+        first, second = batches(table, 2)
+        straight.prepare(stage, lambda first=first, second=second: [first, second])
+        train(straight, stage, optimisers, [first])
+        resumed = create(name, table, CLASSES, seed=99)
+        resumed.load_state_dict(copy.deepcopy(straight.state_dict()))
+        again = Optimisers(resumed, resumed.stages(2)[number], settings)
+        again.load_state({key: value.clone() for key, value in optimisers.state().items()})
+        train(straight, stage, optimisers, [second])
+        train(resumed, stage, again, [second])
+        assert all(torch.equal(a, resumed.state_dict()[key]) for key, a in straight.state_dict().items())
+    assert any(not torch.equal(a, before[key]) for key, a in straight.state_dict().items())
+
+
+@pytest.mark.parametrize(("name", "net"), pairs())
+def test_every_parameter_is_in_a_group_and_learns(name: str, net: str) -> None:
+    table = small(net)
+    method = create(name, table, CLASSES)
+    grouped: set[torch.Tensor] = set()
+    for stage in method.stages(1):
+        for sets in method.parameter_groups(stage).values():
+            grouped |= {p for each in sets for p in each.parameters}
+    assert grouped == set(method.parameters())
+
+
+@pytest.mark.parametrize(("name", "net"), pairs())
+def test_gradients_reach_exactly_as_far_as_declared(name: str, net: str) -> None:
+    method = create(name, small(net), CLASSES)
+    reach = method.facts.gradient_reach
+    stage = method.stages(1)[0]
+    method.enter(stage)
+    (batch,) = batches(small(net), 1, size=32)
+    depth = len(method.blocks)
+    for group, _ in method.update(batch, stage):
+        touched = {
+            layer
+            for layer in range(depth)
+            if any(p.grad is not None for p in method.blocks[layer].parameters())
+        }
+        if reach == "all":
+            assert touched == set(range(depth))
+        else:
+            own = group_layer(group)
+            assert touched == set(range(max(0, own - reach), own + 1))
+        method.zero_grad(set_to_none=True)
+
+
+@pytest.mark.parametrize(("name", "net"), pairs())
+def test_scores_have_one_column_a_class_and_forward_is_deterministic(name: str, net: str) -> None:
+    table = small(net)
+    method = create(name, table, CLASSES).eval()
+    x = torch.randn(3, *table.in_shape)
+    layers = list(method.layer_scores(x))
+    assert layers
+    assert all(scores.shape == (3, CLASSES) for _, scores in layers)
+    assert torch.equal(method(x), method(x))
+    assert torch.allclose(method(x), dict(layers)[len(method.blocks) - 1], atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "net"), pairs())
+def test_gradients_are_means_and_add_up(name: str, net: str) -> None:
+    method = create(name, small(net), CLASSES)
+    if method.facts.needs_negatives:
+        pytest.skip("the negatives of the halves differ from those of the whole")
+    stage = method.stages(1)[0]
+    method.eval()
+    (whole,) = batches(small(net), 1, size=8)
+
+    def gradients(parts: list[Batch]) -> list[torch.Tensor]:
+        method.zero_grad(set_to_none=True)
+        for part in parts:
+            for _ in method.update(part, stage):
+                pass
+        return [p.grad / len(parts) for p in method.parameters() if p.grad is not None]
+
+    halves = [
+        Batch(whole.x[half], whole.y[half], whole.index[half], whole.key)
+        for half in (slice(0, 4), slice(4, 8))
+    ]
+    for a, b in zip(gradients([whole]), gradients(halves), strict=True):
+        assert torch.allclose(a, b, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", methods)
+def test_beats_chance_on_digits(name: str, digits: DataSet) -> None:
+    net = network("mlp", digits.in_shape, 10, widths=(64, 64))
+    if not {row.kind for row in net.rows} <= methods[name].facts.supports:
+        net = network("cnn", digits.in_shape, 10, channels=(8, 16))
+    summary = fit(create(name, net, 10), digits, Settings(epochs=4, batch_size=32))
+    assert max(summary["validation_accuracy"].values()) > 0.8
+
+
+@pytest.mark.parametrize("name", methods)
+def test_facts_are_complete(name: str) -> None:
+    facts = methods[name].facts
+    assert facts.title
+    assert facts.paper
+    assert facts.passes
+    assert methods[name].__doc__
+
+
+def test_initialisation_hangs_on_the_seed_alone() -> None:
+    one, same = create("hff", small("mlp"), CLASSES, seed=1), create("hff", small("mlp"), CLASSES, seed=1)
+    other = create("hff", small("mlp"), CLASSES, seed=2)
+    state = torch.random.get_rng_state()
+    create("hff", small("mlp"), CLASSES, seed=5)
+    assert torch.equal(state, torch.random.get_rng_state())
+    weight = "blocks.0.affine.weight"
+    assert torch.equal(one.state_dict()[weight], same.state_dict()[weight])
+    assert not torch.equal(one.state_dict()[weight], other.state_dict()[weight])
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(UserError, match="did you mean 'backprop'"):
+        create("backprob", small("mlp"), CLASSES)
+    with pytest.raises(UserError, match="did you mean 'temperature'"):
+        create("hff", small("mlp"), CLASSES, temprature=3)
+    with pytest.raises(UserError, match="at least 2 classes"):
+        create("hff", small("mlp"), 1)
+    with pytest.raises(UserError, match="read_out 7 is no layer"):
+        create("hff", small("mlp"), CLASSES, read_out=7)

@@ -1,0 +1,109 @@
+"""The tables of the paper, and the blocks that are built from them."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from hff.errors import UserError
+from hff.networks import ACTIVATIONS, Block, Pool, Row, network, networks
+
+
+def widths(name: str, in_shape: tuple[int, ...], classes: int, **options: object) -> list[int]:
+    return [block.row.width for block in network(name, in_shape, classes, **options).blocks()]
+
+
+def test_mlp_ends_in_its_last_hidden_layer() -> None:
+    assert widths("mlp", (1, 28, 28), 10, widths=(2000, 2000, 2000)) == [2000, 2000, 2000]
+    assert network("mlp", (1, 28, 28), 10).blocks()[0].affine.in_features == 784
+    assert network("mlp", (3, 32, 32), 10).blocks()[0].affine.in_features == 3072
+
+
+def test_cnn_halves_the_map_in_each_layer() -> None:
+    blocks = network("cnn", (3, 32, 32), 10).blocks()
+    assert [b.map_shape for b in blocks] == [(32, 32, 32), (64, 16, 16), (128, 8, 8)]
+    assert [b.out_shape for b in blocks] == [(32, 16, 16), (64, 8, 8), (128, 4, 4)]
+    assert [b.row.aux_channels for b in blocks] == [128, 64, 32]
+    assert [b.row.aux_channels for b in network("cnn", (1, 28, 28), 10, channels=(32, 64)).blocks()] == [
+        64,
+        32,
+    ]
+
+
+def test_alexnet_is_the_papers_table() -> None:
+    net = network("alexnet", (3, 224, 224), 1000, width_factor=1 / 64)
+    assert [b.out_shape[1:] for b in net.blocks()[:5]] == [(27, 27), (13, 13), (13, 13), (13, 13), (6, 6)]
+    rows = network("alexnet", (3, 224, 224), 1000).rows
+    assert [row.width for row in rows] == [64, 192, 384, 256, 256, 4096, 4096, 1000]
+    assert [row.aux_channels for row in rows[:5]] == [256, 128, 64, 32, 32]
+    assert [(row.kernel, row.stride, row.padding) for row in rows[:3]] == [(11, 4, 2), (5, 1, 2), (3, 1, 1)]
+
+
+def test_vgg_tables() -> None:
+    rows = network("vgg11", (3, 32, 32), 100).rows
+    assert [row.width for row in rows] == [64, 128, 256, 256, 512, 512, 512, 512, 512, 512, 100]
+    assert [row.aux_channels for row in rows[:8]] == [512, 512, 512, 512, 256, 256, 128, 64]
+    rows = network("vgg16", (3, 224, 224), 1000).rows
+    assert [row.width for row in rows[13:]] == [4096, 4096, 1000]
+    assert [i for i, row in enumerate(rows) if row.pool] == [1, 3, 6, 9, 12]
+    assert [row.aux_channels for row in rows[:13]] == [512] * 6 + [256] * 3 + [128] * 2 + [64] * 2
+    small = network("vgg16", (3, 224, 224), 1000, width_factor=1 / 64)
+    assert small.blocks()[12].out_shape[1:] == (7, 7)
+
+
+def test_no_table_has_a_norm_by_default() -> None:
+    for name in networks:
+        assert {row.norm for row in network(name, (3, 224, 224), 10).rows} == {"none"}
+
+
+@pytest.mark.parametrize(("name", "smallest"), [("vgg11", 32), ("vgg16", 32), ("alexnet", 63), ("cnn", 8)])
+def test_too_small_images_are_refused_with_the_smallest_size(name: str, smallest: int) -> None:
+    options = {} if name == "cnn" else {"width_factor": 1 / 64}
+    network(name, (3, smallest, smallest), 10, **options).blocks()
+    with pytest.raises(UserError, match=f"{smallest}x{smallest} pixels or more, not {smallest - 1}x"):
+        network(name, (3, smallest - 1, smallest - 1), 10, **options).blocks()
+
+
+def test_convolutions_refuse_tables_of_numbers() -> None:
+    with pytest.raises(UserError, match=r"needs images \[C, H, W\]"):
+        network("cnn", (20,), 10).blocks()
+
+
+def test_unknown_names_offer_the_nearest() -> None:
+    with pytest.raises(UserError, match="did you mean 'alexnet'"):
+        network("alexnot", (3, 32, 32), 10)
+    with pytest.raises(UserError, match="did you mean 'widths'"):
+        network("mlp", (64,), 10, width=(3,))
+    with pytest.raises(UserError, match="positive"):
+        network("mlp", (64,), 10, widths=(3, 0))
+
+
+def test_block_is_affine_activation_pool() -> None:
+    block = Block(Row("conv", 4, pool=Pool(2, 2)), (3, 8, 8))
+    x = torch.randn(2, 3, 8, 8)
+    expected = F.max_pool2d(F.relu(F.conv2d(x, block.affine.weight, block.affine.bias, padding=1)), 2)
+    assert torch.equal(block(x), expected)
+    assert block(x).shape[1:] == block.out_shape
+
+
+@pytest.mark.parametrize("place", ["input", "preactivation", "output"])
+@pytest.mark.parametrize("norm", ["batch", "layer"])
+def test_norm_stands_where_the_row_says(place: str, norm: str) -> None:
+    block = Block(Row("conv", 4, norm=norm, norm_at=place, pool=Pool(2, 2)), (3, 8, 8))
+    seen: list[torch.Tensor] = []
+    block.norm.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
+    x = torch.randn(5, 3, 8, 8)
+    block(x)
+    shapes = {"input": (3, 8, 8), "preactivation": (4, 8, 8), "output": (4, 4, 4)}
+    assert [tuple(s.shape[1:]) for s in seen] == [shapes[place]]
+
+
+def test_activations() -> None:
+    f = torch.tensor([-2.0, 0.0, 0.5])
+    expected = {
+        "relu": [0.0, 0.0, 0.5],
+        "abs": [2.0, 0.0, 0.5],
+        "step": [0.0, 0.0, 1.0],
+        "tanh": torch.tanh(f).tolist(),
+        "sin": torch.sin(f).tolist(),
+    }
+    assert {name: ACTIVATIONS[name](f).tolist() for name in ACTIVATIONS} == expected
