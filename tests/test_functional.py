@@ -97,8 +97,8 @@ def test_just_above_eps_a_direction_exists() -> None:
 
 
 def test_half_precision_norm_does_not_overflow() -> None:
-    # 300^2 = 90000 is more than float16 holds (65504).
-    projected = hf.project(torch.tensor([300.0, 400.0], dtype=torch.float16))
+    # The length is 80000, more than float16 holds (65504).
+    projected = hf.project(torch.tensor([48000.0, 64000.0], dtype=torch.float16))
     torch.testing.assert_close(projected, torch.tensor([0.6, 0.8], dtype=torch.float16))
 
 
@@ -129,6 +129,11 @@ def test_similarities_by_hand() -> None:
 def test_one_prototype_per_class_makes_the_score_the_similarity(temperature: float) -> None:
     scores = hf.class_scores(double([[1, 2], [3, 0]]), double([[[3, 4]], [[0, 1]]]), temperature)
     assert scores.tolist() == [[11, 2], [9, 0]]
+    # To the last bit, so nothing was multiplied by the temperature and divided again.
+    features, prototypes = random_scores(0)[0], random_scores(1)[0].unsqueeze(1)
+    assert hf.class_scores(features, prototypes, temperature / 3).equal(
+        hf.similarities(features, prototypes).squeeze(2)
+    )
 
 
 def test_scores_of_two_prototypes_by_hand() -> None:

@@ -1,3 +1,65 @@
 """Deep networks without backpropagation through depth: Hyperspherical Forward-Forward and its rivals."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hff import functional, methods, networks
+    from hff.data import DataSet, datasets, load
+    from hff.evaluation.evaluate import Evaluation, evaluate
+    from hff.experiment import Experiment, restore
+    from hff.methods import Method, create
+    from hff.methods.backprop import Backprop
+    from hff.methods.hff import HFF
+    from hff.networks import network
+    from hff.training import Listener, Run, Settings
+    from hff.training.fit import fit
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "HFF",
+    "Backprop",
+    "DataSet",
+    "Evaluation",
+    "Experiment",
+    "Listener",
+    "Method",
+    "Run",
+    "Settings",
+    "create",
+    "datasets",
+    "evaluate",
+    "fit",
+    "functional",
+    "load",
+    "methods",
+    "network",
+    "networks",
+    "restore",
+]
+
+_HOMES = {
+    "hff.data": ("DataSet", "datasets", "load"),
+    "hff.evaluation": ("Evaluation", "evaluate"),
+    "hff.experiment": ("Experiment", "restore"),
+    "hff.methods": ("Method", "create"),
+    "hff.methods.backprop": ("Backprop",),
+    "hff.methods.hff": ("HFF",),
+    "hff.networks": ("network",),
+    "hff.training": ("Listener", "Run", "Settings", "fit"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name when it is first asked for, so that `import hff` takes no time."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    if name in __all__:
+        return import_module(f"hff.{name}")
+    raise AttributeError(f"module 'hff' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

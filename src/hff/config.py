@@ -1,6 +1,6 @@
 """Typed signatures are the configuration: flags, YAML, help and the saved file all derive from `Field`s.
 
-(jsonargparse derives flags from signatures too, but its class_path/init_args form does not fit registry names.)
+(jsonargparse derives flags from signatures as well, but its class_path form does not fit a registry's names.)
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ class Field:
         return self.default is inspect.Parameter.empty
 
     def parse(self, value: Any, key: str) -> Any:
-        """The value, given as text or as YAML has it, in the field's type; `key` is its full name for errors."""
+        """The value, given as text or as YAML has it, in the field's type; errors call it `key`."""
         try:
             return convert(value, self.type)
         except Mismatch:
@@ -58,7 +58,9 @@ def fields_of(source: Callable[..., Any], hidden: Iterable[str] = ()) -> list[Fi
     hints = get_type_hints(source.__init__ if inspect.isclass(source) else source)
     helps = argument_help(inspect.getdoc(source) or "")
     return [
-        Field(p.name, hints[p.name], p.default, helps.get(p.name, "")) for p in parameters if p.name not in hidden
+        Field(p.name, hints[p.name], p.default, helps.get(p.name, ""))
+        for p in parameters
+        if p.name not in hidden
     ]
 
 
@@ -130,7 +132,9 @@ def describe(kind: Any) -> str:
         return names[0] if len(names) == 1 else f"one of {', '.join(names)}"
     if origin is tuple:
         many = "" if arguments[-1] is Ellipsis else f"{len(arguments)} "
-        return f"a list of {many}{_PLURALS[arguments[0]]} such as {'1,2' if arguments[0] is not str else 'a,b'}"
+        return (
+            f"a list of {many}{_PLURALS[arguments[0]]} such as {'1,2' if arguments[0] is not str else 'a,b'}"
+        )
     return _WORDS[kind]
 
 

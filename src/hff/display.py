@@ -54,12 +54,13 @@ class LiveDisplay(Listener):
 
         self.title = title
         self.console = console
-        self.live = Live(console=console, get_renderable=self.render, refresh_per_second=8)
         self.progress: Progress | None = None
         self.record: dict[str, Any] = {}
+        self.losses: dict[str, float] = {}
+        """Replaced, never changed, for another thread draws them; they keep what layers at rest had last."""
+        self.live = Live(console=console, get_renderable=self.render, refresh_per_second=8, transient=True)
 
     def __enter__(self) -> LiveDisplay:
-        self.live.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -67,12 +68,15 @@ class LiveDisplay(Listener):
 
     def started(self, layers: int, parameters: int, resumed_at: str | None) -> None:
         self.console.print(headline(self.title, layers, parameters, resumed_at), highlight=False)
+        self.live.start()
 
     def stepped(self, progress: Progress) -> None:
         self.progress = progress
+        self.losses = {**self.losses, **progress.losses}
 
     def epoch_ended(self, record: dict[str, Any]) -> None:
         self.record = record
+        self.losses = {**self.losses, **record["loss"]}
         self.progress = None
 
     def render(self) -> Group:
@@ -85,24 +89,25 @@ class LiveDisplay(Listener):
         bar = Table.grid(padding=(0, 2))
         bar.add_row(where, ProgressBar(total=total, completed=done, width=30), left)
         table = Table("layer", "loss", "validation accuracy", box=None, padding=(0, 2))
-        losses = {**self.record.get("loss", {}), **(self.progress.losses if self.progress else {})}
         accuracy = self.record.get("validation_accuracy", {})
-        for name, loss, share in rows(losses, accuracy):
+        for name, loss, share in rows(self.losses, accuracy):
             table.add_row(name, loss, share)
         return Group(bar, table)
 
     def _position(self) -> tuple[float, float, str, str]:
         """Epochs done and in total, where the training is, and the time left."""
-        now = self.progress
+        now, record = self.progress, self.record
+        if now is None and not record:
+            return 0, 1, "", ""
         if now is None:
-            epoch, epochs = self.record.get("epoch", 0), self.record.get("epochs", 0)
-            where, left = (f"epoch {epoch}/{epochs}", seconds_left(self.record)) if self.record else ("", None)
-            return epoch, epochs or 1, where, duration(left)
+            where = f"epoch {record['epoch']}/{record['epochs']}"
+            return record["epoch"], record["epochs"], where, duration(seconds_left(record))
         # Before the first record of a resumed run, stages of equal length are the best guess.
-        epoch = self.record.get("epoch", now.stage_number * now.stage.epochs + now.epoch)
-        epochs = self.record.get("epochs", now.stages * now.stage.epochs)
+        epoch = record.get("epoch", now.stage_number * now.stage.epochs + now.epoch)
+        epochs = record.get("epochs", now.stages * now.stage.epochs)
         stage = f"{now.stage.name} ({now.stage_number + 1}/{now.stages})  " if now.stages > 1 else ""
-        return epoch + now.step / now.steps, epochs, f"{stage}epoch {epoch + 1}/{epochs}", duration(now.seconds_left)
+        where = f"{stage}epoch {epoch + 1}/{epochs}"
+        return epoch + now.step / now.steps, epochs, where, duration(now.seconds_left)
 
 
 def headline(title: str, layers: int, parameters: int, resumed_at: str | None) -> str:
@@ -122,7 +127,7 @@ def line(record: dict[str, Any]) -> str:
 
 
 def rows(losses: dict[str, float], accuracy: dict[str, float]) -> Iterator[tuple[str, str, str]]:
-    """(layer, loss, validation accuracy) in words; the loss of a group that is no single layer stands alone."""
+    """(layer, loss, validation accuracy) in words; a group that is no single layer has a row of its own."""
     by_name = {group.removeprefix("block"): loss for group, loss in losses.items()}
     for name in sorted({**by_name, **accuracy}, key=lambda name: (not name.isdigit(), name.zfill(4))):
         loss = f"{by_name[name]:.4f}" if name in by_name else ""
@@ -136,8 +141,8 @@ def percent(share: float) -> str:
 
 def seconds_left(record: dict[str, Any]) -> float:
     """How long the rest takes if it goes on at the pace so far."""
-    pace: float = record["seconds"] / record["epoch"]
-    return pace * (record["epochs"] - record["epoch"])
+    left: float = record["seconds"] / record["epoch"] * (record["epochs"] - record["epoch"])
+    return left
 
 
 def duration(seconds: float | None) -> str:

@@ -15,7 +15,10 @@ from hff.training import Listener, Run, Settings, fit
 OF_THE_MACHINE = ("name", "data_dir", "seed", "download")
 """Parameters of `load` that the experiment as a whole or the machine decides."""
 
-SCALARS = (Field("name", str | None, None, "name of the run"), Field("seed", int, 0, "what all randomness hangs on"))
+SCALARS = (
+    Field("name", str | None, None, "name of the run"),
+    Field("seed", int, 0, "what all randomness hangs on"),
+)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ def project(h: Tensor, eps: float = 1e-6) -> Tensor:
 
     A vector no longer than `eps` has no direction: its projection and its gradient are zero.
     """
-    # Squares overflow in half precision beyond 255, so the norm is taken in float32 at least.
+    # Squares, and even lengths, overflow in half precision: the norm is taken in float32 at least.
     wide = h.to(torch.promote_types(h.dtype, torch.float32))
     norm = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
     # The division is clamped although `where` discards it: a NaN there would come back through the gradient.
@@ -139,11 +139,11 @@ def fit_scale(scores: Tensor, labels: Tensor) -> float:
     def slope(scale: float) -> float:
         return float((torch.softmax(scale * margins, dim=1) * margins).sum(1).mean())
 
-    # The cross-entropy is convex in the scale, so its slope only rises: bracket the root, then bisect.
+    # The cross-entropy is convex in the scale: its slope only rises, at last to zero or above, so bisect it.
     if slope(0.0) >= 0:
         return 0.0
     low, high = 0.0, 1.0
-    while slope(high) < 0 and high < 2**40:
+    while slope(high) < 0:
         low, high = high, 2 * high
     for _ in range(50):
         middle = (low + high) / 2

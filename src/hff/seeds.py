@@ -1,4 +1,4 @@
-"""The same experiment from several seeds: one folder, a run for each seed inside, and their mean and spread."""
+"""One experiment from several seeds: a folder with a run for each of them, and their mean and spread."""
 
 import json
 import statistics
@@ -22,8 +22,10 @@ def create_group(folder: Path, experiment: Experiment, seeds: Sequence[int]) -> 
     """Writes down which seeds of which experiment the folder will hold."""
     if len(set(seeds)) < len(seeds) or not seeds:
         raise UserError(f"Give each seed once, and at least one, not {list(seeds)}.")
-    if is_group(folder) or (folder / "config.yaml").exists():
-        raise UserError(f"{folder} holds runs already: resume them with --resume {folder}, or choose another --out.")
+    if (folder / "config.yaml").exists() or (is_group(folder) and runs(folder)):
+        raise UserError(
+            f"{folder} holds runs already: resume them with --resume {folder}, or choose another --out."
+        )
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / SEEDS, {"seeds": list(seeds), "config": experiment.to_mapping()})
 
@@ -68,7 +70,7 @@ def train_group(
 
 
 def spread(results: Sequence[Any]) -> Any:
-    """Equal results as one: numbers become {mean, std}, whatever else is equal everywhere stays, the rest goes.
+    """Several results as one: numbers become {mean, std}, what else is equal everywhere stays, the rest goes.
 
     The standard deviation is the sample's (n - 1), and None where there is one result only.
     """

@@ -58,7 +58,7 @@ def train(method: Method, stage: Stage, optimisers: Optimisers, steps: list[Batc
             method.after_step(group)
 
 
-@pytest.mark.parametrize(("name", "net"), pairs())
+@pytest.mark.parametrize(("name", "net"), list(pairs()))
 def test_two_steps_resume_bit_exactly(name: str, net: str) -> None:
     table = small(net)
     settings = Settings(learning_rate=1e-2)
@@ -79,7 +79,7 @@ def test_two_steps_resume_bit_exactly(name: str, net: str) -> None:
     assert any(not torch.equal(a, before[key]) for key, a in straight.state_dict().items())
 
 
-@pytest.mark.parametrize(("name", "net"), pairs())
+@pytest.mark.parametrize(("name", "net"), list(pairs()))
 def test_every_parameter_is_in_a_group_and_learns(name: str, net: str) -> None:
     table = small(net)
     method = create(name, table, CLASSES)
@@ -90,7 +90,7 @@ def test_every_parameter_is_in_a_group_and_learns(name: str, net: str) -> None:
     assert grouped == set(method.parameters())
 
 
-@pytest.mark.parametrize(("name", "net"), pairs())
+@pytest.mark.parametrize(("name", "net"), list(pairs()))
 def test_gradients_reach_exactly_as_far_as_declared(name: str, net: str) -> None:
     method = create(name, small(net), CLASSES)
     reach = method.facts.gradient_reach
@@ -112,7 +112,7 @@ def test_gradients_reach_exactly_as_far_as_declared(name: str, net: str) -> None
         method.zero_grad(set_to_none=True)
 
 
-@pytest.mark.parametrize(("name", "net"), pairs())
+@pytest.mark.parametrize(("name", "net"), list(pairs()))
 def test_scores_have_one_column_a_class_and_forward_is_deterministic(name: str, net: str) -> None:
     table = small(net)
     method = create(name, table, CLASSES).eval()
@@ -124,7 +124,7 @@ def test_scores_have_one_column_a_class_and_forward_is_deterministic(name: str, 
     assert torch.allclose(method(x), dict(layers)[len(method.blocks) - 1], atol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "net"), pairs())
+@pytest.mark.parametrize(("name", "net"), list(pairs()))
 def test_gradients_are_means_and_add_up(name: str, net: str) -> None:
     method = create(name, small(net), CLASSES)
     if method.facts.needs_negatives:

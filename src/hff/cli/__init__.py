@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt as interrupt:
         return _fail(str(interrupt) or "Stopped.", 130)
     except BrokenPipeError:
-        # The reader went away (`| head`); without this, Python would complain once more when it flushes at exit.
+        # The reader went away (`| head`); otherwise Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:

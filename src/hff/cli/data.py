@@ -13,8 +13,7 @@ def main(argv: Sequence[str]) -> None:
     parser = Parser("data", "List the data sets with where they are, or fetch the files of one.")
     parser.add_argument("action", metavar="list|get", help="what to do")
     parser.add_argument("name", nargs="?", metavar="NAME", help="the data set to get")
-    parser.add_argument("--data-dir", type=Path, help="folder of data files (else $HFF_DATA, else the user's cache)")
-    parser.add_argument("--json", action="store_true", help="answer in JSON")
+    parser.add_machine_flags(device=False)
     given = parser.read(argv)
     if given is None:
         return
@@ -31,8 +30,9 @@ def main(argv: Sequence[str]) -> None:
 def _list(data_dir: Path | None, as_json: bool) -> None:
     from hff.data import datasets, status
 
-    entries = [
-        {"name": name, **status(name, data_dir), "description": info.description} for name, info in datasets.items()
+    entries: list[dict[str, object]] = [
+        {"name": name, **status(name, data_dir), "description": info.description}
+        for name, info in datasets.items()
     ]
     if as_json:
         write_json(entries)
@@ -42,12 +42,33 @@ def _list(data_dir: Path | None, as_json: bool) -> None:
 
 
 def _get(name: str, data_dir: Path | None, as_json: bool) -> None:
-    from hff.data import datasets, get
+    from hff.data import datasets
 
     if name not in datasets:
         raise Misuse(str(unknown("data set", name, datasets)))
-    path = get(name, data_dir)
+    path = fetch(name, data_dir, quiet=as_json)
     if as_json:
-        write_json({"name": name, "path": None if path is None else str(path)})
+        write_json({"name": name, "path": str(path)})
     else:
-        write(f"{name} is in {path}" if path else f"{name} needs no files.")
+        write(f"{name} is in {path}")
+
+
+def fetch(name: str, data_dir: Path | None, quiet: bool) -> Path:
+    """The folder of a data set's files; while they are fetched a terminal shows how far they are."""
+    from hff.data import get
+
+    if quiet or not sys.stderr.isatty():
+        return get(name, data_dir)
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TimeRemainingColumn
+
+    columns = ("{task.description}", BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    tasks: dict[str, TaskID] = {}
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+
+        def show(file: str, here: int, total: int | None) -> None:
+            if file not in tasks:
+                tasks[file] = progress.add_task(file, total=total)
+            progress.update(tasks[file], completed=here, total=total)
+
+        return get(name, data_dir, show)

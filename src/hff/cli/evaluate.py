@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hff.cli.output import write, write_json, write_table
+from hff.cli.output import number, percent, write, write_json, write_table
 from hff.cli.parsing import Parser, configuring
 
 if TYPE_CHECKING:
@@ -15,41 +15,38 @@ if TYPE_CHECKING:
 
 LARGEST_MATRIX = 20
 """With more classes the confusion matrix is no longer readable, so the worst pairs are shown."""
+LONGEST_COLUMN = 4
+"""Longer class names would make the matrix too wide; their numbers head the columns."""
 
 
 def main(argv: Sequence[str]) -> None:
-    parser = Parser("eval", "Measure a run: accuracy, top-5 and information of every layer, and the confusions.")
-    parser.add_argument("run", type=Path, metavar="RUN", help="a run folder, or one with a run for each seed")
-    parser.add_argument("--split", choices=("test", "validation", "train"), default="test", help="what to measure on")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
-    parser.add_argument("--data-dir", type=Path, help="folder of data files (else $HFF_DATA, else the user's cache)")
-    parser.add_argument("--json", action="store_true", help="answer in JSON")
+    parser = Parser("eval", "Measure a run: accuracy and information of every layer, and what is confused.")
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run folder, or one of several seeds")
+    splits = ("test", "validation", "train")
+    parser.add_argument("--split", choices=splits, default="test", help="what to measure on (test)")
+    parser.add_machine_flags()
     given = parser.read(argv)
     if given is None:
         return
-    from hff import seeds
+    from hff.seeds import is_group, runs
     from hff.training import Run, pick_device
 
     with configuring():
         pick_device(given.device)
-        runs = seeds.runs(given.run) if seeds.is_group(given.run) else None
-        single = Run.open(given.run) if runs is None else None
-    if single is not None:
-        result = measure(single, given.split, given.device, given.data_dir)
-        if given.json:
-            write_json({"run": str(given.run), **result.to_json()})
-        else:
-            _show(result)
-        return
-    results = {
-        seed: measure(run, given.split, given.device, given.data_dir).to_json() for seed, run in (runs or {}).items()
-    }
-    combined = combine(results)
-    _save(given.run, given.split, combined)
-    if given.json:
-        write_json({"run": str(given.run), **combined})
+        group = runs(given.run) if is_group(given.run) else None
+        found = [Run.open(given.run)] if group is None else list(group.values())
+    results = [measure(run, given.split, given.device, given.data_dir) for run in found]
+    if group is None:
+        answer = results[0].to_json()
     else:
-        _show_combined(combined)
+        answer = combine(dict(zip(group, results, strict=True)))
+        _save(given.run, given.split, answer)
+    if given.json:
+        write_json({"run": str(given.run), **answer})
+    else:
+        _show(answer)
+        if group is None:
+            _show_confusions(results[0])
 
 
 def measure(run: "Run", split: Any, device: str, data_dir: Path | None) -> "Evaluation":
@@ -68,14 +65,14 @@ def measure(run: "Run", split: Any, device: str, data_dir: Path | None) -> "Eval
     return result
 
 
-def combine(results: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    """Mean and spread over seeds of what `measure` gives for each; the confusions stay with the runs."""
+def combine(results: "dict[int, Evaluation]") -> dict[str, Any]:
+    """Mean and spread over seeds; the confusions stay with the runs."""
     from hff.errors import UserError
     from hff.seeds import spread
 
     if not results:
         raise UserError("None of the seeds has been trained yet.")
-    kept = [{k: v for k, v in result.items() if k != "confusion"} for result in results.values()]
+    kept = [{k: v for k, v in each.to_json().items() if k != "confusion"} for each in results.values()]
     return {"seeds": list(results), **spread(kept)}
 
 
@@ -83,50 +80,33 @@ def _save(folder: Path, split: str, content: dict[str, Any]) -> None:
     (folder / f"eval-{split}.json").write_text(json.dumps(content, indent=2), encoding="utf-8")
 
 
-def _show(result: "Evaluation") -> None:
-    write_table(
-        ("layer", "accuracy", "top-5", "bits"),
-        [(str(r.layer), _percent(r.accuracy), _percent(r.top5), f"{r.bits:.2f}") for r in result.layers],
-    )
-    top5 = f", top-5 {_percent(result.top5)}" if result.top5 is not None else ""
-    write(f"\n{result.split}: {_percent(result.accuracy)} of {result.samples} samples{top5}")
-    scaled = "fitted on the validation split" if result.scale_from == "validation" else "1"
-    write(f"bits: what a layer tells about the class at least; scale of the scores {scaled}\n")
-    if len(result.classes) <= LARGEST_MATRIX:
-        _show_matrix(result)
-    else:
-        write_table(("true", "predicted", "samples"), result.most_confused())
-
-
-def _show_matrix(result: "Evaluation") -> None:
-    """Rows are true classes, columns predicted ones."""
-    short = [str(i) for i in range(len(result.classes))]
+def _show(answer: dict[str, Any]) -> None:
     rows = [
-        (number, name, *(count or "." for count in row))
-        for number, name, row in zip(short, result.classes, result.confusion, strict=True)
+        (layer["layer"], percent(layer["accuracy"]), percent(layer.get("top5")), number(layer["bits"]))
+        for layer in answer["layers"]
     ]
-    write_table(("", "true \\ predicted", *short), rows)
+    write_table(("layer", "accuracy", "top-5", "bits"), rows)
+    top5 = f", top-5 {percent(answer['top5'])}" if answer.get("top5") else ""
+    write(f"\n{answer['split']}: {percent(answer['accuracy'])} of {answer['samples']} samples{top5}")
+    if "seeds" in answer:
+        write(f"mean ± standard deviation over the seeds {', '.join(map(str, answer['seeds']))}")
+    scale = "fitted on the validation split" if answer["scale_from"] == "validation" else "fixed at 1"
+    write(f"bits: what a layer tells about the class at least; the scale of its scores is {scale}")
 
 
-def _show_combined(combined: dict[str, Any]) -> None:
-    write_table(
-        ("layer", "accuracy", "top-5", "bits"),
-        [
-            (str(r["layer"]), _mean(r["accuracy"], 100), _mean(r.get("top5"), 100), _mean(r["bits"]))
-            for r in combined["layers"]
-        ],
-    )
-    top5 = f", top-5 {_mean(combined['top5'], 100)} %" if combined.get("top5") else ""
-    write(f"\n{combined['split']}: {_mean(combined['accuracy'], 100)} % of {combined['samples']} samples{top5}")
-    write(f"mean ± standard deviation over the seeds {', '.join(map(str, combined['seeds']))}")
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.2f} %"
-
-
-def _mean(value: dict[str, float | None] | None, factor: float = 1.0) -> str:
-    if value is None or value["mean"] is None:
-        return ""
-    spread = f" ± {factor * value['std']:.2f}" if value["std"] is not None else ""
-    return f"{factor * value['mean']:.2f}{spread}"
+def _show_confusions(result: "Evaluation") -> None:
+    """The matrix, rows true classes and columns predicted ones; of many classes the worst pairs only."""
+    write()
+    if len(result.classes) > LARGEST_MATRIX:
+        write_table(("true", "predicted", "samples"), result.most_confused())
+        return
+    short = result.classes
+    if max(map(len, short)) > LONGEST_COLUMN:
+        short = tuple(map(str, range(len(short))))
+    names = [
+        name if name == key else f"{key} {name}" for key, name in zip(short, result.classes, strict=True)
+    ]
+    rows = [
+        (name, *(count or "." for count in row)) for name, row in zip(names, result.confusion, strict=True)
+    ]
+    write_table(("true \\ predicted", *short), rows)

@@ -15,13 +15,29 @@ def write_json(document: Any) -> None:
 
 
 def write_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Columns aligned to the left, numbers to the right; the last column is never cut."""
+    """Columns aligned to the left, numbers to the right."""
     cells = [[_cell(value) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
     numeric = [all(_is_number(row[i]) for row in cells) for i in range(len(header))]
     for row in [list(header), *cells]:
-        aligned = zip(row, widths, numeric, strict=True)
-        write("  ".join(cell.rjust(width) if right else cell.ljust(width) for cell, width, right in aligned).rstrip())
+        columns = zip(row, widths, numeric, strict=True)
+        aligned = (cell.rjust(width) if right else cell.ljust(width) for cell, width, right in columns)
+        write("  ".join(aligned).rstrip())
+
+
+def number(value: float | dict[str, float | None] | None, factor: float = 1.0, digits: int = 2) -> str:
+    """A number, or its mean and standard deviation over seeds; nothing for None."""
+    if value is None:
+        return ""
+    if not isinstance(value, dict):
+        return f"{factor * value:.{digits}f}"
+    parts = [factor * part for part in (value["mean"], value["std"]) if part is not None]
+    return " ± ".join(f"{part:.{digits}f}" for part in parts)
+
+
+def percent(share: float | dict[str, float | None] | None) -> str:
+    """A share in percent, or its mean and standard deviation over seeds; nothing for None."""
+    return "" if share is None else f"{number(share, 100)} %"
 
 
 def _cell(value: object) -> str:
@@ -29,4 +45,4 @@ def _cell(value: object) -> str:
 
 
 def _is_number(cell: str) -> bool:
-    return cell == "" or cell.replace(".", "", 1).replace(",", "").lstrip("-").rstrip(" %").isdigit()
+    return set(cell) <= set("0123456789.,-± %")

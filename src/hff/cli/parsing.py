@@ -1,9 +1,10 @@
-"""Command lines: exact flags only, underscores as good as dashes, and one sentence where something is wrong."""
+"""Command lines: exact flags only, underscores as good as dashes, one sentence where something is wrong."""
 
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NoReturn
 
 from hff.errors import UserError, unknown
@@ -28,6 +29,16 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, verb: str, description: str) -> None:
         super().__init__(prog=f"hff {verb}", description=description, allow_abbrev=False, add_help=False)
         self.add_argument("-h", "--help", action="store_true", help="show this help")
+
+    def add_machine_flags(self, device: bool = True) -> None:
+        """Flags that most verbs have: where to compute, where the data are, how to answer."""
+        if device:
+            self.add_argument(
+                "--device", default="auto", metavar="NAME", help="auto, cpu, cuda or mps (auto)"
+            )
+        text = "folder of data files ($HFF_DATA, else the user's cache)"
+        self.add_argument("--data-dir", type=Path, metavar="DIR", help=text)
+        self.add_argument("--json", action="store_true", help="answer with one JSON document")
 
     def read(self, argv: Sequence[str]) -> argparse.Namespace | None:
         """The parsed command line; None after printing the help that it asked for."""

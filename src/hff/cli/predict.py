@@ -17,9 +17,11 @@ BATCH = 64
 
 
 def main(argv: Sequence[str]) -> None:
-    parser = Parser("predict", "Classify images: the final answer, and the class and score that each layer gives.")
+    parser = Parser("predict", "Classify images: the final answer, and the opinion of each layer.")
     parser.add_argument("run", type=Path, metavar="RUN", help="a run folder")
-    parser.add_argument("images", type=Path, nargs="+", metavar="IMAGE|FOLDER", help="image files, or folders of them")
+    parser.add_argument(
+        "images", type=Path, nargs="+", metavar="IMAGE|FOLDER", help="files, or folders of them"
+    )
     parser.add_argument("--out", type=Path, metavar="FILE.csv", help="write the answer into a CSV file")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
     parser.add_argument("--json", action="store_true", help="answer in JSON")
@@ -52,10 +54,10 @@ def image_files(paths: Sequence[Path]) -> list[Path]:
         if not path.exists():
             raise UserError(f"There is no file or folder {path}.")
         if path.is_dir():
-            found = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
-            if not found:
+            inside = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES)
+            if not inside:
                 raise UserError(f"The folder {path} holds no images.")
-            files += found
+            files += inside
         else:
             files.append(path)
     return files
@@ -108,6 +110,7 @@ def _csv(predictions: Sequence[dict[str, Any]]) -> str:
 def _show(predictions: Sequence[dict[str, Any]]) -> None:
     layers = [f"layer {opinion['layer']}" for opinion in predictions[0]["layers"]]
     rows = [
-        [p["file"], p["class"], *(f"{o['class']} ({o['score']:.2f})" for o in p["layers"])] for p in predictions
+        [p["file"], p["class"], *(f"{o['class']} ({o['score']:.2f})" for o in p["layers"])]
+        for p in predictions
     ]
     write_table(["file", "class", *layers], rows)

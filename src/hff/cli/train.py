@@ -7,7 +7,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-from hff.cli.output import write, write_json, write_table
+from hff.cli.output import percent, write, write_json, write_table
 from hff.cli.parsing import Misuse, Parser, configuring, dashed
 from hff.errors import UserError
 
@@ -44,6 +44,8 @@ def main(argv: Sequence[str]) -> None:
         else:
             experiment = Experiment.from_mapping(overridden(settings, _changes(given)))
             out = given.out or free_folder(experiment, several=given.seeds is not None)
+            if _begun(out):
+                raise Misuse(f"{out} holds a run already: --resume {out}, or choose another --out.")
     summary = _train(experiment, out, given)
     _answer(summary, out, given)
 
@@ -67,16 +69,17 @@ def flags_of(experiment: "Experiment") -> Parser:
     from hff.experiment import PARTS, SCALARS
     from hff.training import Settings
 
-    parser = Parser("train", "Train a method; flags go on top of the recipe.")
-    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="a name from `hff list recipes`, or a YAML file")
+    parser = Parser("train", "Train a method. Flags go on top of the recipe; what they replace is in brackets.")
+    parser.usage = "hff train [RECIPE] [--flag value ...]"
+    parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="from `hff list recipes`, or a YAML file")
+    parser.add_machine_flags()
+    parser.add_argument("--quiet", action="store_true", help="show nothing but errors")
     run = parser.add_argument_group("run")
-    run.add_argument("--seeds", metavar="N,N", help="train once from each of these seeds")
     run.add_argument("--out", type=Path, metavar="DIR", help="run folder (a new one in runs/)")
-    run.add_argument("--resume", type=Path, metavar="RUN", help="go on with a run, or with the runs of several seeds")
-    run.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or mps (auto)")
-    run.add_argument("--data-dir", type=Path, metavar="DIR", help="folder of data files ($HFF_DATA, user's cache)")
-    run.add_argument("--json", action="store_true", help="answer with one JSON document")
-    run.add_argument("--quiet", action="store_true", help="show nothing but errors")
+    run.add_argument(
+        "--resume", type=Path, metavar="RUN", help="go on with a run, or with runs of several seeds"
+    )
+    run.add_argument("--seeds", metavar="N,N", help="train once from each of these seeds")
     for field in SCALARS:
         _add(run, field, field.name, getattr(experiment, field.name))
     training = parser.add_argument_group("training")
@@ -85,8 +88,8 @@ def flags_of(experiment: "Experiment") -> Parser:
     for part, about in PARTS.items():
         choice = getattr(experiment, part)
         group = parser.add_argument_group(f"{about.kind} {choice.name}")
-        known = ", ".join(sorted(about.registry))
-        group.add_argument(f"--{part}", metavar="NAME", default=argparse.SUPPRESS, help=f"{known} ({choice.name})")
+        text = f"{', '.join(sorted(about.registry))} ({choice.name})"
+        group.add_argument(f"--{part}", metavar="NAME", default=argparse.SUPPRESS, help=text)
         for field in about.fields(choice.name):
             _add(group, field, f"{part}.{field.name}", choice.options[field.name])
     return parser
@@ -105,7 +108,7 @@ def free_folder(experiment: "Experiment", several: bool) -> Path:
 def _add(group: argparse._ArgumentGroup, field: "Field", key: str, value: Any) -> None:
     from hff.config import shown
 
-    text = f"{field.help} ({shown(value)})".strip().replace("%", "%%")
+    text = f"{field.help.removesuffix('.')} ({shown(value)})".strip().replace("%", "%%")
     flag = "--" + key.replace("_", "-")
     group.add_argument(flag, dest=key, metavar=_metavar(field.type), default=argparse.SUPPRESS, help=text)
 
@@ -177,6 +180,8 @@ def _train(experiment: "Experiment | None", out: Path, given: argparse.Namespace
             return stack.enter_context(display(title, quiet=quiet))
 
         try:
+            if experiment is not None:
+                _fetch_data(experiment, given.data_dir, quiet)
             if experiment is not None and given.seeds is not None:
                 create_group(out, experiment, _seeds(given.seeds))
             if is_group(out):
@@ -190,6 +195,18 @@ def _train(experiment: "Experiment | None", out: Path, given: argparse.Namespace
         except UserError as error:
             # Where no run came into being there is something to mend first.
             raise error if _begun(out) else Misuse(str(error)) from error
+
+
+def _fetch_data(experiment: "Experiment", data_dir: Path | None, quiet: bool) -> None:
+    """Fetches files that are missing: loading would do so too, but could not show how far they are."""
+    from hff.cli.data import fetch
+    from hff.data import status
+    from hff.data.sources import sources
+
+    name = experiment.data.name
+    missing = name in sources and status(name, data_dir)["path"] is None
+    if missing and experiment.data.options["path"] is None:
+        fetch(name, data_dir, quiet)
 
 
 def _begun(out: Path) -> bool:
@@ -206,14 +223,7 @@ def _answer(summary: dict[str, Any], out: Path, given: argparse.Namespace) -> No
         return
     accuracy = summary.get("validation_accuracy") or {}
     if accuracy:
+        rows = [(layer, percent(share)) for layer, share in accuracy.items()]
         write()
-        write_table(("layer", "validation accuracy"), [(layer, _percent(share)) for layer, share in accuracy.items()])
+        write_table(("layer", "validation accuracy"), rows)
     write(f"\nThe run is in {out}; measure it on the test split: hff eval {out}")
-
-
-def _percent(share: float | dict[str, float | None]) -> str:
-    """A share, or its mean and spread over seeds."""
-    if not isinstance(share, dict):
-        return f"{100 * share:.2f} %"
-    spread = f" ± {100 * share['std']:.2f}" if share["std"] is not None else ""
-    return f"{100 * (share['mean'] or 0):.2f}{spread} %"

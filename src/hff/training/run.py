@@ -2,6 +2,8 @@
 
 import json
 import platform
+import shlex
+import sys
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -140,9 +142,10 @@ class Run:
 
 
 def environment() -> dict[str, Any]:
-    """Where a measurement was made: versions and hardware."""
+    """How and where a measurement was made: command, versions and hardware."""
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "hff": version("hff"),
         "torch": torch.__version__,
         "python": platform.python_version(),

@@ -1,0 +1,57 @@
+"""Tiny files in the formats of the public data sets."""
+
+import gzip
+import pickle
+import struct
+from pathlib import Path
+
+import numpy as np
+
+from hff.data.sources import IDX
+
+
+def idx(array: np.ndarray) -> bytes:
+    """An array of bytes in MNIST's format."""
+    return struct.pack(f">4B{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
+
+
+def write_mnist(
+    folder: Path, train: int = 40, test: int = 10, compressed: bool = False
+) -> dict[str, np.ndarray]:
+    """The four files of MNIST, with random images and every class in turn."""
+    rng = np.random.default_rng(0)
+    arrays = {
+        IDX[0]: rng.integers(0, 256, (train, 28, 28), dtype=np.uint8),
+        IDX[1]: (np.arange(train) % 10).astype(np.uint8),
+        IDX[2]: rng.integers(0, 256, (test, 28, 28), dtype=np.uint8),
+        IDX[3]: (np.arange(test) % 10).astype(np.uint8),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, array in arrays.items():
+        content = idx(array)
+        if compressed:
+            (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+        else:
+            (folder / name).write_bytes(content)
+    return arrays
+
+
+def cifar_rows(count: int, classes: int, seed: int) -> tuple[np.ndarray, list[int]]:
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, 256, (count, 3072), dtype=np.uint8), [i % classes for i in range(count)]
+
+
+def write_cifar10(folder: Path, meta: bool = True) -> list[tuple[np.ndarray, list[int]]]:
+    """The files of CIFAR-10 in the Python format."""
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = []
+    for i, name in enumerate((*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")):
+        x, y = cifar_rows(10, 10, i)
+        (folder / name).write_bytes(
+            pickle.dumps({"data": x, "labels": y, "filenames": ["a"] * 10}, protocol=2)
+        )
+        parts.append((x, y))
+    if meta:
+        names = [f"kind {i}" for i in range(10)]
+        (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": names}, protocol=2))
+    return parts

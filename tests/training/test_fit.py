@@ -1,0 +1,244 @@
+"""The loop: stages, schedules, and runs that are stopped anywhere and go on as if nothing had happened."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hff.data import DataSet, load
+from hff.errors import UserError
+from hff.methods import Method, create
+from hff.networks import network
+from hff.training import Listener, Progress, Run, Settings, fit, pick_device
+from hff.training.optimisers import learning_rate
+
+SETTINGS = Settings(epochs=3, batch_size=128, checkpoint_seconds=0.0)
+
+
+def method_for(data: DataSet, name: str = "hff", **options: Any) -> Method:
+    net = network("mlp", data.in_shape, 10, widths=(24, 20), dropout=0.2)
+    return create(name, net, 10, seed=0, **options)
+
+
+def timeless(record: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key != "seconds"}
+
+
+def outcome(run: Run) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]], dict[str, Any]]:
+    loaded = run.load()
+    summary = run.summary()
+    assert loaded is not None
+    assert summary is not None
+    return loaded[0], [timeless(r) for r in run.metrics()], timeless(summary)
+
+
+def assert_same(a: Run, b: Run) -> None:
+    tensors, records, summary = outcome(a)
+    others, other_records, other_summary = outcome(b)
+    assert tensors.keys() == others.keys()
+    assert all(torch.equal(t, others[name]) for name, t in tensors.items())
+    assert records == other_records
+    assert summary == other_summary
+
+
+OPTIONS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "hff joint": ("hff", {}, {}),
+    "hff greedy class means": (
+        "hff",
+        {"schedule": "greedy", "prototype_update": "class_means", "prototype_init": "class_means"},
+        {"schedule": "cosine"},
+    ),
+    "hff shadow": ("hff", {"prototype_update": "shadow"}, {"optimizer": "adamw", "weight_decay": 0.01}),
+    "hff smoothed": ("hff", {"prototype_update": "smoothed"}, {"optimizer": "rmsprop"}),
+    "backprop": ("backprop", {}, {"optimizer": "sgd", "schedule": "linear", "clip": 1.0}),
+}
+
+
+@pytest.mark.parametrize("case", OPTIONS)
+def test_stopped_at_any_step_it_goes_on_bit_identically(
+    case: str, digits: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, options, settings = OPTIONS[case]
+    chosen = replace(SETTINGS, **settings)
+    straight = Run.create(tmp_path / "straight", {}, digits)
+    fit(method_for(digits, name, **options), digits, chosen, run=straight)
+
+    stopped = Run.create(tmp_path / "stopped", {}, digits)
+    saves = {"left": 0}
+    save = Run.save
+
+    def save_then_die(self: Run, *args: Any) -> None:
+        save(self, *args)
+        saves["left"] -= 1
+        if saves["left"] == 0:
+            raise ConnectionAbortedError
+
+    monkeypatch.setattr(Run, "save", save_then_die)
+    for steps in (1, 3, 9, 4, 100_000):
+        saves["left"] = steps
+        try:
+            fit(method_for(digits, name, **options), digits, chosen, run=stopped)
+        except ConnectionAbortedError:
+            continue
+    assert_same(straight, stopped)
+
+
+def test_interrupt_saves_and_says_so(digits: DataSet, tmp_path: Path) -> None:
+    class Interrupt(Listener):
+        def epoch_ended(self, record: dict[str, Any]) -> None:
+            if record["epoch"] == 1:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    straight = Run.create(tmp_path / "straight", {}, digits)
+    fit(method_for(digits), digits, SETTINGS, run=straight)
+    stopped = Run.create(tmp_path / "stopped", {}, digits)
+    with pytest.raises(KeyboardInterrupt):
+        fit(method_for(digits), digits, SETTINGS, run=stopped, listener=Interrupt())
+    assert not stopped.finished
+    fit(method_for(digits), digits, SETTINGS, run=stopped)
+    assert_same(straight, stopped)
+
+
+KILLED = """
+    import sys
+    from pathlib import Path
+    import torch
+    from hff.data import load
+    from hff.methods import create
+    from hff.networks import network
+    from hff.training import Run, Settings, fit
+    torch.set_num_threads(1)
+    data = load("digits")
+    net = network("mlp", data.in_shape, 10, widths=(24, 20), dropout=0.2)
+    folder = Path(sys.argv[1])
+    run = Run.open(folder) if (folder / "config.yaml").exists() else Run.create(folder, {}, data)
+    print("ready", flush=True)
+    fit(create("hff", net, 10, seed=0), data, Settings(epochs=12, batch_size=32, checkpoint_seconds=0.0), run=run)
+"""
+
+
+def test_kill_9_while_saving_loses_nothing(digits: DataSet, tmp_path: Path) -> None:
+    """Every step is saved, so a kill falls into the middle of saving more often than not."""
+    settings = Settings(epochs=12, batch_size=32, checkpoint_seconds=0.0)
+    straight = Run.create(tmp_path / "straight", {}, digits)
+    fit(method_for(digits), digits, replace(settings, checkpoint_seconds=60.0), run=straight)
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(KILLED))
+    folder = tmp_path / "killed"
+    kills = 0
+    for wait in (0.25, 0.45, 0.6):
+        process = subprocess.Popen([sys.executable, script, folder], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(wait)
+        kills += process.poll() is None
+        process.kill()
+        process.wait()
+    assert kills, "the training was over before it could be killed"
+    run = Run.open(folder)
+    fit(method_for(digits), digits, settings, run=run)
+    assert_same(straight, run)
+    assert not list(folder.glob("*.partial"))
+
+
+def test_a_failed_save_keeps_the_last_checkpoint(digits: DataSet, tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run", {}, digits)
+    fit(method_for(digits), digits, replace(SETTINGS, epochs=1), run=run)
+    before = (run.folder / "checkpoint.safetensors").read_bytes()
+    (run.folder / "checkpoint.safetensors.partial").mkdir()
+    with pytest.raises(OSError, match="checkpoint"):
+        run.save({"x": torch.ones(3)}, {})
+    assert (run.folder / "checkpoint.safetensors").read_bytes() == before
+
+
+def test_damaged_checkpoints_and_folders_are_named(digits: DataSet, tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run", {}, digits)
+    (run.folder / "checkpoint.safetensors").write_bytes(b"no checkpoint at all")
+    with pytest.raises(UserError, match="is damaged"):
+        fit(method_for(digits), digits, SETTINGS, run=run)
+    with pytest.raises(UserError, match="is no run folder"):
+        Run.open(tmp_path)
+    with pytest.raises(UserError, match="holds a run already"):
+        Run.create(run.folder, {}, digits)
+
+
+def test_records_one_line_an_epoch_with_every_layer(digits: DataSet, tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run", {"a": 1}, digits)
+    summary = fit(method_for(digits), digits, SETTINGS, run=run)
+    records = run.metrics()
+    assert [r["epoch"] for r in records] == [1, 2, 3]
+    assert set(records[0]["loss"]) == {"block0", "block1"}
+    assert set(records[0]["validation_accuracy"]) == {"0", "1"}
+    assert summary["validation_accuracy"] == records[-1]["validation_accuracy"]
+    assert run.config == {"a": 1}
+    assert run.classes == digits.classes
+    assert run.preprocessing == digits.preprocessing
+    environment = json.loads((run.folder / "environment.json").read_text())
+    assert environment["torch"] == torch.__version__
+    weights = method_for(digits)
+    run.load_weights(weights)
+    assert torch.equal(
+        weights.state_dict()["blocks.0.affine.weight"], outcome(run)[0]["method/blocks.0.affine.weight"]
+    )
+
+
+def test_the_mean_loss_and_the_time_left_are_told(digits: DataSet) -> None:
+    heard: list[Progress] = []
+
+    class Hear(Listener):
+        def stepped(self, progress: Progress) -> None:
+            heard.append(progress)
+
+    fit(method_for(digits), digits, Settings(epochs=30, batch_size=16), listener=Hear())
+    assert heard
+    assert heard[-1].seconds_left is not None
+    assert heard[-1].seconds_left < 60
+    assert set(heard[-1].losses) == {"block0", "block1"}
+
+
+def test_training_leaves_the_global_generator_alone(digits: DataSet) -> None:
+    state = torch.random.get_rng_state()
+    fit(method_for(digits), digits, replace(SETTINGS, epochs=1))
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_a_run_without_validation_split(digits: DataSet) -> None:
+    data = load("digits", validation=0)
+    assert data.validation is None
+    assert fit(method_for(data), data, replace(SETTINGS, epochs=1))["validation_accuracy"] == {}
+
+
+def test_divergence_is_named(digits: DataSet) -> None:
+    with pytest.raises(UserError, match="not finite"):
+        fit(method_for(digits), digits, replace(SETTINGS, learning_rate=1e30, optimizer="sgd"))
+
+
+def test_schedules() -> None:
+    def rates(schedule: Any) -> list[float]:
+        return [
+            learning_rate(Settings(learning_rate=1.0, schedule=schedule), p) for p in (0.0, 0.5, 0.7, 0.9)
+        ]
+
+    assert rates("constant") == [1, 1, 1, 1]
+    assert rates("linear") == pytest.approx([1, 0.5, 0.3, 0.1])
+    assert rates("step") == pytest.approx([1, 1, 0.1, 0.01])
+    assert rates("cosine") == pytest.approx(
+        [1, 0.5, (1 + math.cos(0.7 * math.pi)) / 2, (1 + math.cos(0.9 * math.pi)) / 2]
+    )
+
+
+def test_devices() -> None:
+    assert pick_device("cpu") == torch.device("cpu")
+    assert pick_device("auto").type in ("cpu", "cuda", "mps")
+    with pytest.raises(UserError, match="not available"):
+        pick_device("toaster")
