@@ -1,40 +1,44 @@
-"""Collects finished and evaluated runs into a table: python benchmarks/collect.py runs/* > results/accuracy.csv
+"""Adds evaluated runs to the tables in results/: python benchmarks/collect.py runs/*
 
-Each row is one seed: what was trained and how, the accuracy of every layer on the test split at the last epoch,
-and the command, versions and hardware that it was measured with.
+`accuracy.csv` has a row for each seed: what was trained and how, the accuracy of every layer on the test
+split at the last epoch, and the command, versions and hardware that it was measured with. `curves.csv` has
+the loss and validation accuracy of every layer and epoch. Rows of the same experiment and seed are replaced.
 """
 
 import csv
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from hff.training import Run
 
+RESULTS = Path(__file__).parents[1] / "results"
 EVALUATION = "eval-test.json"
 
 
 def run_folders(paths: list[Path]) -> list[Path]:
-    """The run folders among the paths, with those of several seeds spread out."""
+    """The evaluated runs among the paths, with those of several seeds spread out."""
     folders = [inner for path in paths for inner in sorted(path.glob("seed-*")) or [path]]
     return [folder for folder in folders if (folder / EVALUATION).exists()]
 
 
-def row(folder: Path) -> dict[str, Any]:
+def accuracy(folder: Path) -> dict[str, Any]:
     run = Run.open(folder)
     config, summary = run.config, run.summary() or {}
     measured = json.loads((folder / EVALUATION).read_text())
     machine = json.loads((folder / "environment.json").read_text())
     return {
+        "experiment": config["name"],
+        "seed": config["seed"],
         "data": config["data"]["name"],
         "network": config["network"]["name"],
         "method": config["method"]["name"],
-        "name": config["name"],
-        "seed": config["seed"],
         "epochs": summary["epochs"],
         "test_accuracy": f"{100 * measured['accuracy']:.2f}",
         "layer_accuracy": " ".join(f"{100 * layer['accuracy']:.2f}" for layer in measured["layers"]),
+        "layer_bits": " ".join(f"{layer['bits']:.3f}" for layer in measured["layers"]),
         "training_samples": summary["training_samples"],
         "parameters": summary["parameters"],
         "learning_rate": config["learning_rate"],
@@ -51,13 +55,40 @@ def row(folder: Path) -> dict[str, Any]:
     }
 
 
+def curve(folder: Path) -> Iterator[dict[str, Any]]:
+    run = Run.open(folder)
+    for record in run.metrics():
+        for layer, share in record["validation_accuracy"].items():
+            loss = record["loss"].get(f"block{layer}", record["loss"].get("network"))
+            yield {
+                "experiment": run.config["name"],
+                "seed": run.config["seed"],
+                "epoch": record["epoch"],
+                "layer": layer,
+                "loss": f"{loss:.4f}" if loss is not None else "",
+                "validation_accuracy": f"{100 * share:.2f}",
+            }
+
+
+def merge(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Puts the rows into the table, in place of those of the same experiment and seed."""
+    fresh = {(row["experiment"], str(row["seed"])) for row in rows}
+    kept: list[dict[str, Any]] = []
+    if path.exists():
+        with path.open(newline="") as file:
+            kept = [row for row in csv.DictReader(file) if (row["experiment"], row["seed"]) not in fresh]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(sorted([*kept, *rows], key=lambda row: (row["experiment"], int(row["seed"]))))
+
+
 def main() -> None:
-    rows = [row(folder) for folder in run_folders([Path(argument) for argument in sys.argv[1:]])]
-    if not rows:
+    folders = run_folders([Path(argument) for argument in sys.argv[1:]])
+    if not folders:
         sys.exit("No run with an evaluation on the test split was given: run `hff eval RUN` first.")
-    writer = csv.DictWriter(sys.stdout, rows[0].keys(), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    merge(RESULTS / "accuracy.csv", [accuracy(folder) for folder in folders])
+    merge(RESULTS / "curves.csv", [row for folder in folders for row in curve(folder)])
 
 
 if __name__ == "__main__":

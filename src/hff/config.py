@@ -124,9 +124,9 @@ def describe(kind: Any) -> str:
     arguments = get_args(kind)
     origin = get_origin(kind)
     if origin in (Union, UnionType):
-        # The last of the words, as that is how one says it: "a number or none".
-        parts = [describe(part) for part in sorted(arguments, key=lambda part: part is NoneType)]
-        return " or ".join(parts)
+        # None comes last, as one says it ("a number or none"), and "a number" covers whole ones.
+        parts = sorted(arguments, key=lambda part: part is NoneType)
+        return " or ".join(describe(part) for part in parts if part is not int or float not in parts)
     if origin is Literal:
         names = [str(name) for name in arguments]
         return names[0] if len(names) == 1 else f"one of {', '.join(names)}"

@@ -113,7 +113,8 @@ class LiveDisplay(Listener):
 def headline(title: str, layers: int, parameters: int, resumed_at: str | None) -> str:
     """The first line: what is trained, and how large it is."""
     resumed = f", resumed at {resumed_at}" if resumed_at else ""
-    return f"{title}: {layers} layers, {parameters:,} parameters{resumed}"
+    plural = "" if layers == 1 else "s"
+    return f"{title}: {layers} layer{plural}, {parameters:,} parameters{resumed}"
 
 
 def line(record: dict[str, Any]) -> str:

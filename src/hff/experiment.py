@@ -132,7 +132,7 @@ def _as_mapping(part: str, given: Any, named: bool = True) -> dict[str, Any]:
 def _choice(part: str, given: Any) -> Choice:
     options = _as_mapping(part, given)
     name, about = options.pop("name"), PARTS[part]
-    if name not in about.registry:
+    if not isinstance(name, str) or name not in about.registry:
         raise unknown(about.kind, str(name), about.registry)
     return Choice(name, resolve(about.fields(name), options, prefix=f"{part}."))
 

@@ -1,13 +1,19 @@
 """Tiny files in the formats of the public data sets."""
 
 import gzip
+import hashlib
+import io
 import pickle
 import struct
+import tarfile
 from pathlib import Path
 
 import numpy as np
 
-from hff.data.sources import IDX
+from hff.data.sources import IDX, sources
+
+PUBLIC = dict(sources)
+"""The sources as they are, before a test changes them."""
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -55,3 +61,22 @@ def write_cifar10(folder: Path, meta: bool = True) -> list[tuple[np.ndarray, lis
         names = [f"kind {i}" for i in range(10)]
         (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": names}, protocol=2))
     return parts
+
+
+def md5(content: bytes) -> str:
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()
+
+
+def packed(folder: Path, name: str) -> bytes:
+    """A tar archive of a folder, with things in it that try to escape."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        tar.add(folder, arcname=name)
+        for wicked in ("../escaped", "/tmp/escaped", f"{name}/../../escaped", f"{name}/sub/deep"):
+            entry = tarfile.TarInfo(wicked)
+            entry.size = 3
+            tar.addfile(entry, io.BytesIO(b"bad"))
+        link = tarfile.TarInfo(f"{name}/link")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(link)
+    return buffer.getvalue()

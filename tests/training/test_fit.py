@@ -123,7 +123,8 @@ KILLED = """
     folder = Path(sys.argv[1])
     run = Run.open(folder) if (folder / "config.yaml").exists() else Run.create(folder, {}, data)
     print("ready", flush=True)
-    fit(create("hff", net, 10, seed=0), data, Settings(epochs=12, batch_size=32, checkpoint_seconds=0.0), run=run)
+    settings = Settings(epochs=12, batch_size=32, checkpoint_seconds=0.0)
+    fit(create("hff", net, 10, seed=0), data, settings, run=run)
 """
 
 

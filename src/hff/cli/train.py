@@ -53,13 +53,18 @@ def main(argv: Sequence[str]) -> None:
 def spoken_choices(argv: Sequence[str]) -> dict[str, str]:
     """The recipe and the values of all flags, before it is known which flags there are."""
     spoken: dict[str, str] = {}
-    arguments = iter(dashed(argv))
-    for argument in arguments:
+    waiting = None
+    for argument in dashed(argv):
         flag, equals, value = argument.partition("=")
-        if not argument.startswith("-"):
+        if argument.startswith("--"):
+            waiting = None if equals or flag in SWITCHES else flag
+            if equals:
+                spoken[flag] = value
+        elif waiting:
+            spoken[waiting] = argument
+            waiting = None
+        elif argument != "-h":
             spoken.setdefault("recipe", argument)
-        elif flag not in SWITCHES and flag != "-h":
-            spoken[flag] = value if equals else next(arguments, "")
     return spoken
 
 
@@ -69,7 +74,9 @@ def flags_of(experiment: "Experiment") -> Parser:
     from hff.experiment import PARTS, SCALARS
     from hff.training import Settings
 
-    parser = Parser("train", "Train a method. Flags go on top of the recipe; what they replace is in brackets.")
+    parser = Parser(
+        "train", "Train a method. Flags go on top of the recipe; what they replace is in brackets."
+    )
     parser.usage = "hff train [RECIPE] [--flag value ...]"
     parser.add_argument("recipe", nargs="?", metavar="RECIPE", help="from `hff list recipes`, or a YAML file")
     parser.add_machine_flags()

@@ -93,11 +93,12 @@ def _continue(url: str, part: Path, name: str, on_progress: Progress | None, tim
     with response:
         if not _continues_at(response, have):
             have = 0
-        length = response.headers.get("Content-Length")
-        total = have + int(length) if length else None
+        length = response.headers.get("Content-Length", "")
+        total = have + int(length) if length.isdecimal() else None
         with part.open("r+b" if have else "wb") as file:
             file.seek(have)
-            while piece := response.read(PIECE):
+            # read1 hands over what has come, so that nothing of it is lost if the rest does not.
+            while piece := response.read1(PIECE):
                 file.write(piece)
                 have += len(piece)
                 if on_progress:
@@ -120,10 +121,9 @@ def writing(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in FULL_DISK:
-            raise UserError(f"The disk is full: make room for {folder} and run it again.") from None
-        raise UserError(
-            f"{folder} cannot be written to ({error.strerror or error}); choose another."
-        ) from None
+            raise UserError(f"The disk is full; make room for {folder} and try again.") from None
+        reason = error.strerror or error
+        raise UserError(f"{folder} cannot be written to ({reason}); choose another folder.") from None
 
 
 @contextmanager

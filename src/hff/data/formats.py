@@ -31,10 +31,7 @@ def read_idx(path: Path, dimensions: int, name: str) -> Bytes:
         dimensions: how many dimensions the array must have.
         name: the data set, for the error message.
     """
-    try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (OSError, EOFError, zlib.error) as error:
-        raise damaged(path, f"it cannot be read: {error}", name) from None
+    content = _content(path, name)
     header = 4 + 4 * dimensions
     if len(content) < header or content[:4] != bytes((0, 0, 8, dimensions)):
         raise damaged(path, f"it does not begin like a file of {dimensions}-dimensional bytes", name)
@@ -61,12 +58,19 @@ def read_cifar_pickle(path: Path, labels_key: str, name: str) -> tuple[Bytes, La
 
 def read_cifar_binary(path: Path, label_bytes: int, name: str) -> tuple[Bytes, Labels]:
     """Images [N, 3, 32, 32] and labels [N] of a CIFAR file in the binary format, the fine label last."""
-    content = np.frombuffer(path.read_bytes(), np.uint8)
+    content = np.frombuffer(_content(path, name), np.uint8)
     row = label_bytes + PIXELS
     if len(content) == 0 or len(content) % row:
         raise damaged(path, f"{len(content)} bytes are no whole number of images of {row} bytes", name)
     rows = content.reshape(-1, row)
     return rows[:, label_bytes:].reshape(-1, 3, 32, 32), rows[:, label_bytes - 1].astype(np.int64)
+
+
+def _content(path: Path, name: str) -> bytes:
+    try:
+        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise damaged(path, f"it cannot be read: {error}", name) from None
 
 
 def read_pickle(path: Path, name: str) -> dict[str, Any]:

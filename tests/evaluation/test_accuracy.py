@@ -1,0 +1,56 @@
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hff.errors import UserError
+from hff.evaluation import layer_accuracy
+from hff.methods import Facts, Method
+from hff.networks import network
+from hff.randomness import Batch
+
+
+class Oracle(Method):
+    """Layer 0 reads the label from the input, layer 1 says always class 0."""
+
+    name = "oracle"
+    facts = Facts("Oracle", "none", "1", needs_negatives=False, gradient_reach=0)
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__(network("mlp", (1,), classes, widths=(2, 2)), classes)
+        self.dropout = nn.Dropout(1.0)
+        self.saw_gradients = False
+
+    def layer_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
+        self.saw_gradients |= torch.is_grad_enabled()
+        kept = self.dropout(x[:, 0] + 1) - 1
+        yield 0, nn.functional.one_hot(kept.long().clamp_min(0), self.classes).float()
+        yield 1, nn.functional.one_hot(torch.zeros(len(x)).long(), self.classes).float()
+
+
+def batch(labels: list[int]) -> Batch:
+    y = torch.tensor(labels)
+    return Batch(y[:, None].float(), y, torch.arange(len(y)), (0, 0))
+
+
+def test_every_layer_is_counted_over_all_batches() -> None:
+    batches = [batch([0, 1, 2]), batch([2])]
+    assert layer_accuracy(Oracle(), batches, "cpu") == {0: 1.0, 1: 0.25}
+
+
+def test_it_runs_in_evaluation_mode_without_gradients_and_restores_each_module() -> None:
+    method = Oracle()
+    method.train()
+    method.blocks[0].eval()
+    assert layer_accuracy(method, [batch([1, 2])], "cpu")[0] == 1.0
+    assert not method.saw_gradients
+    assert method.training
+    assert method.dropout.training
+    assert not method.blocks[0].training
+    assert method.blocks[1].training
+
+
+def test_no_sample_is_refused() -> None:
+    with pytest.raises(UserError, match="no sample"):
+        layer_accuracy(Oracle(), [], "cpu")

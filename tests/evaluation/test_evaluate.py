@@ -1,0 +1,103 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from hff.data import Batches, DataSet
+from hff.errors import UserError
+from hff.evaluation import evaluate, layer_accuracy
+from hff.functional import fit_scale, information_bound
+from hff.methods import Method, create
+from hff.networks import network
+from hff.training import Settings, fit
+
+
+@pytest.fixture(scope="module")
+def method(digits: DataSet) -> Method:
+    untrained = create("hff", network("mlp", digits.in_shape, 10, widths=(32, 24)), 10, read_out=0)
+    fit(untrained, digits, Settings(epochs=6, batch_size=32), device="cpu")
+    return untrained
+
+
+def scores_of(method: Method, data: DataSet, layer: int, split: str) -> tuple[torch.Tensor, torch.Tensor]:
+    examples = getattr(data, split)
+    (batch,) = Batches.in_order(examples, data.preprocessing, len(examples)).epoch(0)
+    with torch.no_grad():
+        return dict(method.layer_scores(batch.x))[layer], batch.y
+
+
+def test_layers_agree_with_layer_accuracy_and_the_read_out_with_its_layer(
+    method: Method, digits: DataSet
+) -> None:
+    result = evaluate(method, digits, batch_size=100)
+    assert digits.test is not None
+    batches = Batches.in_order(digits.test, digits.preprocessing, 77)
+    assert {r.layer: r.accuracy for r in result.layers} == layer_accuracy(method, batches.epoch(0), "cpu")
+    assert result.accuracy == result.layers[0].accuracy != result.layers[1].accuracy
+    assert result.top5 == result.layers[0].top5
+    assert (result.split, result.samples, result.classes) == ("test", 360, digits.classes)
+
+
+def test_bits_are_the_bound_of_all_scores_at_the_scale_fitted_on_validation(
+    method: Method, digits: DataSet
+) -> None:
+    result = evaluate(method, digits, batch_size=100)
+    assert result.scale_from == "validation"
+    for layer in result.layers:
+        scale = fit_scale(*scores_of(method, digits, layer.layer, "validation"))
+        assert layer.scale == pytest.approx(scale)
+        bound = information_bound(*scores_of(method, digits, layer.layer, "test"), scale)
+        assert layer.bits == pytest.approx(float(bound), abs=1e-5)
+        assert 0 < layer.bits < 3.33
+
+
+def test_top5_counts_the_five_highest(method: Method, digits: DataSet) -> None:
+    scores, labels = scores_of(method, digits, 1, "test")
+    higher = (scores > scores.gather(1, labels[:, None])).sum(1)
+    expected = (higher < 5).float().mean().item()
+    assert evaluate(method, digits).layers[1].top5 == pytest.approx(expected)
+
+
+def test_confusion_counts_every_sample_by_true_and_predicted_class(method: Method, digits: DataSet) -> None:
+    result = evaluate(method, digits)
+    assert digits.test is not None
+    matrix = torch.tensor(result.confusion)
+    assert torch.equal(matrix.sum(1), torch.bincount(digits.test.labels))
+    assert matrix.trace().item() == pytest.approx(result.accuracy * result.samples)
+    scores, labels = scores_of(method, digits, 0, "test")
+    assert matrix[3, 8] == int(((labels == 3) & (scores.argmax(1) == 8)).sum())
+    true, predicted, amount = result.most_confused(1)[0]
+    off_diagonal = matrix - torch.diag(matrix.diagonal())
+    assert amount == off_diagonal.max() == matrix[int(true), int(predicted)]
+
+
+def test_without_validation_and_on_validation_the_scale_is_fixed(method: Method, digits: DataSet) -> None:
+    for result in (
+        evaluate(method, replace(digits, validation=None)),
+        evaluate(method, digits, "validation"),
+    ):
+        assert result.scale_from == "fixed"
+        assert {layer.scale for layer in result.layers} == {1.0}
+
+
+def test_few_classes_have_no_top5(digits: DataSet) -> None:
+    assert digits.test is not None
+    few = digits.test.subset(torch.nonzero(digits.test.labels < 4).flatten())
+    data = replace(digits, classes=digits.classes[:4], test=few, validation=None)
+    method = create("hff", network("mlp", data.in_shape, 4, widths=(8,)), 4)
+    result = evaluate(method, data)
+    assert result.top5 is None
+    assert result.layers[0].top5 is None
+
+
+def test_a_missing_or_unknown_split_is_refused(method: Method, digits: DataSet) -> None:
+    with pytest.raises(UserError, match="'digits' has no test split"):
+        evaluate(method, replace(digits, test=None))
+    with pytest.raises(UserError, match="Unknown split 'tset'; did you mean 'test'"):
+        evaluate(method, digits, "tset")  # type: ignore[arg-type]
+
+
+def test_the_mode_is_kept(method: Method, digits: DataSet) -> None:
+    method.train()
+    evaluate(method, digits)
+    assert method.training

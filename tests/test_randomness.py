@@ -1,0 +1,45 @@
+"""Draws are functions of their key, and of nothing else."""
+
+import torch
+
+from hff.randomness import Batch, generator, permutation, seed_of, uniform
+
+
+def test_every_part_of_the_key_counts() -> None:
+    seeds = {seed_of(*key) for key in [(1, 2), (2, 1), (12,), ("1", 2), (1, 2, 0), (1, 2, "order")]}
+    assert len(seeds) == 6
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_permutation_and_generator_repeat() -> None:
+    assert torch.equal(permutation(50, 3, "order"), permutation(50, 3, "order"))
+    assert not torch.equal(permutation(50, 3, "order"), permutation(50, 4, "order"))
+    assert permutation(50, 3).sort().values.tolist() == list(range(50))
+    assert torch.equal(torch.rand(3, generator=generator(7)), torch.rand(3, generator=generator(7)))
+
+
+def test_a_samples_draws_do_not_depend_on_its_batch() -> None:
+    whole = uniform(torch.arange(10), 4, 0, "noise")
+    assert torch.equal(whole[3:7], uniform(torch.arange(3, 7), 4, 0, "noise"))
+    assert torch.equal(whole[:, :2], uniform(torch.arange(10), 2, 0, "noise"))
+    assert not torch.equal(whole, uniform(torch.arange(10), 4, 1, "noise"))
+
+
+def test_uniform_is_uniform() -> None:
+    draws = uniform(torch.arange(20_000), 3, 5)
+    assert draws.min() >= 0
+    assert draws.max() < 1
+    assert torch.allclose(draws.mean(0), torch.full((3,), 0.5), atol=0.01)
+    assert torch.allclose(draws.var(0), torch.full((3,), 1 / 12), atol=0.003)
+    correlation = torch.corrcoef(draws.T)
+    assert (correlation - torch.eye(3)).abs().max() < 0.03
+    # Neighbouring samples are independent too.
+    assert torch.corrcoef(torch.stack([draws[:-1, 0], draws[1:, 0]]))[0, 1].abs() < 0.03
+
+
+def test_a_batch_draws_for_its_own_samples() -> None:
+    batch = Batch(torch.zeros(3, 2), torch.zeros(3), torch.tensor([4, 5, 6]), (0, 0, 1, 2))
+    assert torch.equal(
+        batch.uniform(2, "negatives"), uniform(torch.tensor([4, 5, 6]), 2, 0, 0, 1, 2, "negatives")
+    )
+    assert batch.to(torch.device("cpu")) is batch
