@@ -26,5 +26,5 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_importing_the_package_does_not_import_torch() -> None:
-    code = "import sys, hff; assert 'torch' not in sys.modules; hff.functional; assert 'torch' in sys.modules"
+    code = "import sys, hff; hff.__version__; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ NAMES = sorted(recipes())
 PAPER = [name for name in NAMES if name.startswith("paper_")]
 TWINS = [name for name in NAMES if name.endswith("_backprop")]
 
-PAPERS_TABLES = {
+PAPERS_TABLES: dict[str, tuple[dict[str, Any], tuple[int, ...] | None, int, float, bool]] = {
     # name: (network options, auxiliary channels, epochs, learning rate, scaled)
     "paper_mnist_mlp": ({"widths": (2000, 2000, 2000)}, None, 150, 1e-3, True),
     "paper_fashion_mnist_mlp": ({"widths": (2000, 2000, 2000)}, None, 150, 1e-3, True),

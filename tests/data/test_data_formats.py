@@ -1,5 +1,6 @@
 """Files that are damaged, cut off, or worse; and sound ones."""
 
+import codecs
 import gzip
 import os
 import pickle
@@ -109,7 +110,13 @@ def test_a_pickle_with_a_command_is_not_run(tmp_path: Path, protocol: int) -> No
 
 @pytest.mark.parametrize(
     "command",
-    [Command(eval, "1"), Command(getattr, "x", "join"), Command(np.load, "x"), Command(np.dtype, "O")],
+    [
+        Command(eval, "1"),
+        Command(getattr, "x", "join"),
+        Command(np.load, "x"),
+        Command(np.dtype, "O"),
+        Command(codecs.encode, "x", "rot13"),
+    ],
 )
 def test_other_calls_are_refused(tmp_path: Path, command: Command) -> None:
     with pytest.raises(UserError, match="which no data set needs"):

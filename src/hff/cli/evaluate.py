@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> None:
     else:
         _show(answer)
         if group is None:
-            _show_confusions(results[0])
+            show_confusions(results[0])
 
 
 def measure(run: "Run", split: Any, device: str, data_dir: Path | None) -> "Evaluation":
@@ -94,7 +94,7 @@ def _show(answer: dict[str, Any]) -> None:
     write(f"bits: what a layer tells about the class at least; the scale of its scores is {scale}")
 
 
-def _show_confusions(result: "Evaluation") -> None:
+def show_confusions(result: "Evaluation") -> None:
     """The matrix, rows true classes and columns predicted ones; of many classes the worst pairs only."""
     write()
     if len(result.classes) > LARGEST_MATRIX:
