@@ -322,7 +322,7 @@ def test_data_of_ones_own_from_training_to_eval(answer: Answer) -> None:
     result = answer(["eval", run])
     assert result["samples"] == 30
     assert result["top5"] is None
-    assert result["accuracy"] > 0.8
+    assert result["accuracy"] > 0.6
 
 
 def test_missing_files_are_fetched_before_the_training(

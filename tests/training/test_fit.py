@@ -224,6 +224,15 @@ def test_divergence_is_named(digits: DataSet) -> None:
         fit(method_for(digits), digits, replace(SETTINGS, learning_rate=1e30, optimizer="sgd"))
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"epochs": 0}, {"batch_size": -1}, {"learning_rate": 0.0}, {"learning_rate": math.nan}, {"clip": -1.0}],
+)
+def test_settings_out_of_range_are_named(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=next(iter(wrong))):
+        Settings(**wrong)
+
+
 def test_schedules() -> None:
     def rates(schedule: Any) -> list[float]:
         return [

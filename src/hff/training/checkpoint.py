@@ -35,7 +35,9 @@ def save(path: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
                 {"state": json.dumps(state)},
             )
         except SafetensorError as error:
-            raise OSError(f"the checkpoint {path} could not be written ({error})") from error
+            raise OSError(
+                f"{path} could not be written ({error}); the last checkpoint is safe, so mend it and resume."
+            ) from error
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         partial.replace(path)

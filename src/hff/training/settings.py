@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from hff.errors import UserError
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -30,3 +32,13 @@ class Settings:
     schedule: Literal["constant", "step", "linear", "cosine"] = "constant"
     clip: float = 0.0
     checkpoint_seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        if not 0 < self.learning_rate < float("inf"):
+            raise UserError(f"learning_rate must be a positive number, not {self.learning_rate}.")
+        for name in ("momentum", "weight_decay", "clip", "checkpoint_seconds"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise UserError(f"{name} must not be negative, but is {getattr(self, name)}.")
