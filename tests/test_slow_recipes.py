@@ -1,0 +1,47 @@
+"""Every recipe at its full size takes a step, and the default one learns."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from hff.data import datasets
+from hff.experiment import Experiment, create_method
+from hff.randomness import Batch
+from hff.recipes import read, recipes
+from hff.training.optimisers import Optimisers
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", recipes())
+def test_one_step_at_full_size(name: str) -> None:
+    experiment = Experiment.from_mapping(read(name))
+    info = datasets[experiment.data.name]
+    assert info.in_shape is not None
+    assert info.classes is not None
+    method = create_method(experiment, info.in_shape, info.classes)
+    stage = method.stages(1)[0]
+    optimisers = Optimisers(method, stage, experiment.training)
+    method.enter(stage)
+    batch = Batch(torch.randn(4, *info.in_shape), torch.arange(4), torch.arange(4), (0, 0, 0, 0))
+    for group, loss in method.update(batch, stage):
+        assert torch.isfinite(loss)
+        optimisers.step(group, experiment.training.learning_rate)
+        method.after_step(group)
+    with torch.no_grad():
+        assert torch.isfinite(method.eval()(batch.x)).all()
+
+
+@pytest.mark.slow
+def test_the_default_learns_digits(tmp_path: Path) -> None:
+    hff = [sys.executable, "-m", "hff"]
+    subprocess.run([*hff, "train", "--quiet"], cwd=tmp_path, check=True)
+    answer = subprocess.run(
+        [*hff, "eval", "runs/digits-seed0", "--json"], cwd=tmp_path, check=True, capture_output=True
+    )
+    measured = json.loads(answer.stdout)
+    assert measured["accuracy"] > 0.95
+    assert all(layer["bits"] > 2.5 for layer in measured["layers"])
