@@ -166,7 +166,7 @@ class _Training:
         if broken:
             raise UserError(f"The loss of {broken[0]} is not finite any more; take a smaller learning rate.")
         accuracy = self._validate(stage)
-        self.method.observe_validation({layer: a for layer, a in accuracy.items() if layer >= 0})
+        self.method.observe_validation(accuracy)
         self.losses = {}
         self.at.epoch, self.at.step = self.at.epoch + 1, 0
         self.at.records += 1
@@ -189,7 +189,8 @@ class _Training:
         batches = Batches.in_order(self.data.validation, self.data.preprocessing, 512)
         accuracy = layer_accuracy(self.method, batches.epoch(0), self.device)
         # While layers are trained one after the other, those above the current one know nothing yet.
-        return {layer: a for layer, a in accuracy.items() if layer <= max(stage.blocks)}
+        known = max(stage.blocks, default=len(self.method.blocks) - 1)
+        return {layer: a for layer, a in accuracy.items() if layer <= known}
 
     def _mean_losses(self) -> dict[str, float]:
         steps = max(1, self.at.step)

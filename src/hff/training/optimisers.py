@@ -26,11 +26,17 @@ class Optimisers:
                 for each in sets
                 if each.parameters
             ]
-            self._optimisers[group] = _optimiser(torch_groups, settings)
+            if torch_groups:
+                self._optimisers[group] = _optimiser(torch_groups, settings)
 
     def step(self, group: str, learning_rate: float) -> None:
-        """Clips and steps the parameters of a group, then frees their gradients."""
-        optimiser = self._optimisers[group]
+        """Clips and steps the parameters of a group, then frees their gradients.
+
+        A group without parameters belongs to a rule that changes its weights itself.
+        """
+        optimiser = self._optimisers.get(group)
+        if optimiser is None:
+            return
         for torch_group in optimiser.param_groups:
             torch_group["lr"] = learning_rate * torch_group["factor"]
         if self.settings.clip:

@@ -1,0 +1,74 @@
+"""Optimisers by group: rates, decay, clipping, and groups that need none."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from hff.methods import Facts, Method, ParameterSet, Stage
+from hff.networks import network
+from hff.training import Settings
+from hff.training.optimisers import Optimisers
+
+
+class Halver(Method):
+    """Halves its first weights by itself, and leaves the rest to optimisers."""
+
+    name = "halver"
+    facts = Facts("Halver", "none", "1", needs_negatives=False, gradient_reach=0)
+
+    def parameter_groups(self, stage: Stage) -> dict[str, list[ParameterSet]]:
+        second = self.block(1).affine
+        return {
+            "block0": [],
+            "block1": [ParameterSet([second.weight], 10.0), ParameterSet([second.bias], 1.0, 0.0)],
+        }
+
+    def layer_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
+        yield 0, x
+
+
+@pytest.fixture
+def method() -> Method:
+    torch.manual_seed(0)
+    return Halver(network("mlp", (3,), 2, widths=(4, 5)), 2)
+
+
+def step(method: Method, settings: Settings, gradient: float = 1.0) -> None:
+    stage = method.stages(1)[0]
+    optimisers = Optimisers(method, stage, settings)
+    for parameter in method.block(1).parameters():
+        parameter.grad = torch.full_like(parameter, gradient)
+    optimisers.step("block0", 0.1)
+    optimisers.step("block1", 0.1)
+
+
+def test_each_set_has_its_rate_and_its_decay(method: Method) -> None:
+    before = {name: p.detach().clone() for name, p in method.named_parameters()}
+    step(method, Settings(optimizer="sgd", momentum=0.0, weight_decay=0.5))
+    after = dict(method.named_parameters())
+    weight, bias = "blocks.1.affine.weight", "blocks.1.affine.bias"
+    assert torch.allclose(after[weight], before[weight] - 1.0 * (1 + 0.5 * before[weight]))
+    assert torch.allclose(after[bias], before[bias] - 0.1)
+    assert all(p.grad is None for p in method.parameters())
+
+
+def test_a_group_without_parameters_needs_no_optimiser(method: Method) -> None:
+    before = method.block(0).affine.weight.detach().clone()
+    step(method, Settings())
+    assert torch.equal(before, method.block(0).affine.weight)
+
+
+def test_clipping_is_by_group(method: Method) -> None:
+    before = method.block(1).affine.bias.detach().clone()
+    step(method, Settings(optimizer="sgd", momentum=0.0, clip=1.0), gradient=3.0)
+    # 25 gradients of 3 have the norm 15: each becomes 3 / 15.
+    assert torch.allclose(method.block(1).affine.bias, before - 0.1 * 3 / 15, atol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd", "rmsprop"])
+def test_every_optimiser_moves_against_the_gradient(method: Method, optimizer: str) -> None:
+    before = method.block(1).affine.bias.detach().clone()
+    step(method, Settings(optimizer=optimizer))
+    assert (method.block(1).affine.bias < before).all()
