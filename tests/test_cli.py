@@ -296,7 +296,7 @@ def evaluation(classes: list[str], mistakes: dict[tuple[int, int], int]) -> Eval
     for cell, count in mistakes.items():
         matrix[cell] = count
     rows = tuple(map(tuple, matrix.tolist()))
-    return Evaluation("test", int(matrix.sum()), tuple(classes), 0.9, None, (), rows, "fixed")
+    return Evaluation("test", int(matrix.sum()), tuple(classes), 0.9, None, (), rows, "train")
 
 
 def test_long_class_names_are_numbered_in_the_matrix(capsys: pytest.CaptureFixture[str]) -> None:

@@ -377,6 +377,12 @@ def test_fitted_scale_is_the_best_of_all() -> None:
         assert hf.information_bound(scores, labels, factor * scale) < best
 
 
+def test_doubt_keeps_the_scale_of_separable_scores_modest() -> None:
+    # Two classes, margin 1: softmax(-s) = doubt / 2 gives s = log(2 / doubt - 1), here log 9.
+    scores, labels = torch.eye(2), torch.arange(2)
+    assert hf.fit_scale(scores, labels, doubt=0.2) == pytest.approx(math.log(9))
+
+
 def test_scores_that_mislead_are_scaled_to_nothing() -> None:
     assert hf.fit_scale(-torch.eye(3), torch.arange(3)) == 0
     assert hf.fit_scale(torch.ones(3, 3), torch.arange(3)) == 0

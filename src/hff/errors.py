@@ -9,8 +9,12 @@ class UserError(Exception):
 
 
 def unknown(kind: str, name: str, valid: Iterable[str]) -> UserError:
-    """The error for a name that does not exist: offers the nearest valid one, else lists them all."""
+    """The error for a name that does not exist: offers the nearest valid one, else lists them all.
+
+    Of dotted names only the last part is compared: what all of them share makes no two of them alike.
+    """
     names = sorted(valid)
-    near = get_close_matches(name, names, n=1, cutoff=0.6)
+    ends = {each.rpartition(".")[2]: each for each in names}
+    near = [ends[end] for end in get_close_matches(name.rpartition(".")[2], ends, n=1, cutoff=0.6)]
     hint = f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(names)}."
     return UserError(f"Unknown {kind} {name!r}; {hint}")

@@ -129,15 +129,17 @@ def information_bound(scores: Tensor, labels: Tensor, scale: float = 1.0) -> Ten
     return nats / math.log(2)
 
 
-def fit_scale(scores: Tensor, labels: Tensor) -> float:
+def fit_scale(scores: Tensor, labels: Tensor, doubt: float = 0.0) -> float:
     """The scale >= 0 that minimises CE(softmax(scale g), y) over scores [B, C], labels [B].
 
     Where every label has the highest score no finite minimum exists; the answer is then a large finite scale.
+    A doubt > 0 is the share of samples that might have any label: it keeps the scale of few samples modest.
     """
     margins = (scores - scores.gather(1, labels.unsqueeze(1))).detach().cpu().double()
 
     def slope(scale: float) -> float:
-        return float((torch.softmax(scale * margins, dim=1) * margins).sum(1).mean())
+        expected = (torch.softmax(scale * margins, dim=1) * margins).sum(1) - doubt * margins.mean(1)
+        return float(expected.mean())
 
     # The cross-entropy is convex in the scale: its slope only rises, at last to zero or above, so bisect it.
     if slope(0.0) >= 0:

@@ -44,7 +44,8 @@ def test_bits_are_the_bound_of_all_scores_at_the_scale_fitted_on_validation(
     result = evaluate(method, digits, batch_size=100)
     assert result.scale_from == "validation"
     for layer in result.layers:
-        scale = fit_scale(*scores_of(method, digits, layer.layer, "validation"))
+        scores, labels = scores_of(method, digits, layer.layer, "validation")
+        scale = fit_scale(scores, labels, doubt=1 / (len(labels) + 1))
         assert layer.scale == pytest.approx(scale)
         bound = information_bound(*scores_of(method, digits, layer.layer, "test"), scale)
         assert layer.bits == pytest.approx(float(bound), abs=1e-5)
@@ -71,19 +72,31 @@ def test_confusion_counts_every_sample_by_true_and_predicted_class(method: Metho
     assert amount == off_diagonal.max() == matrix[int(true), int(predicted)]
 
 
-def test_without_validation_and_on_validation_the_scale_is_fixed(method: Method, digits: DataSet) -> None:
-    for result in (
-        evaluate(method, replace(digits, validation=None)),
-        evaluate(method, digits, "validation"),
-    ):
-        assert result.scale_from == "fixed"
-        assert {layer.scale for layer in result.layers} == {1.0}
+def test_the_scale_is_fitted_on_validation_or_for_lack_of_it_on_training_data(
+    method: Method, digits: DataSet
+) -> None:
+    usual, without = evaluate(method, digits), evaluate(method, replace(digits, validation=None))
+    assert (usual.scale_from, without.scale_from) == ("validation", "train")
+    assert evaluate(method, digits, "validation").layers[0].scale == usual.layers[0].scale
+    assert without.layers[0].scale != usual.layers[0].scale
+    assert without.layers[0].bits > 0
+
+
+def test_few_validation_samples_do_not_make_the_bound_absurd(method: Method, digits: DataSet) -> None:
+    assert digits.validation is not None
+    scores, labels = scores_of(method, digits, 0, "validation")
+    right = torch.nonzero(scores.argmax(1) == labels).flatten()[:3]
+    result = evaluate(method, replace(digits, validation=digits.validation.subset(right)))
+    assert result.layers[0].bits > -1
 
 
 def test_few_classes_have_no_top5(digits: DataSet) -> None:
     assert digits.test is not None
-    few = digits.test.subset(torch.nonzero(digits.test.labels < 4).flatten())
-    data = replace(digits, classes=digits.classes[:4], test=few, validation=None)
+    assert digits.validation is not None
+    few, held_out = (
+        each.subset(torch.nonzero(each.labels < 4).flatten()) for each in (digits.test, digits.validation)
+    )
+    data = replace(digits, classes=digits.classes[:4], test=few, validation=held_out)
     method = create("hff", network("mlp", data.in_shape, 4, widths=(8,)), 4)
     result = evaluate(method, data)
     assert result.top5 is None

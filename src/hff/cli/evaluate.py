@@ -77,7 +77,7 @@ def combine(results: "dict[int, Evaluation]") -> dict[str, Any]:
 
 
 def _save(folder: Path, split: str, content: dict[str, Any]) -> None:
-    (folder / f"eval-{split}.json").write_text(json.dumps(content, indent=2), encoding="utf-8")
+    (folder / f"eval-{split}.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _show(answer: dict[str, Any]) -> None:
@@ -90,7 +90,7 @@ def _show(answer: dict[str, Any]) -> None:
     write(f"\n{answer['split']}: {percent(answer['accuracy'])} of {answer['samples']} samples{top5}")
     if "seeds" in answer:
         write(f"mean ± standard deviation over the seeds {', '.join(map(str, answer['seeds']))}")
-    scale = "fitted on the validation split" if answer["scale_from"] == "validation" else "fixed at 1"
+    scale = f"fitted on the {answer['scale_from']} split"
     write(f"bits: what a layer tells about the class at least; the scale of its scores is {scale}")
 
 

@@ -23,15 +23,19 @@ def main(argv: Sequence[str]) -> None:
         "images", type=Path, nargs="+", metavar="IMAGE|FOLDER", help="files, or folders of them"
     )
     parser.add_argument("--out", type=Path, metavar="FILE.csv", help="write the answer into a CSV file")
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or mps")
+    parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or mps (auto)")
     parser.add_argument("--json", action="store_true", help="answer in JSON")
     given = parser.read(argv)
     if given is None:
         return
+    from hff.seeds import is_group, runs
     from hff.training import Run, pick_device
 
     with configuring():
         device = pick_device(given.device)
+        if is_group(given.run):
+            one = next((run.folder for run in runs(given.run).values()), given.run / "seed-0")
+            raise UserError(f"{given.run} holds runs of several seeds; choose one of them, such as {one}.")
         run = Run.open(given.run)
         files = image_files(given.images)
     predictions = predict(run, files, str(device))

@@ -63,7 +63,7 @@ def spoken_choices(argv: Sequence[str]) -> dict[str, str]:
         elif waiting:
             spoken[waiting] = argument
             waiting = None
-        elif argument != "-h":
+        elif not argument.startswith("-"):
             spoken.setdefault("recipe", argument)
     return spoken
 

@@ -19,7 +19,7 @@ IN_MEMORY = 10**9
 DEFAULT_SIZE = 64
 """Height and width of images of several sizes, or of large ones, unless the user says another."""
 
-KEPT_SIZE = 256
+KEPT_SIZE = 96
 """Up to this height and width, images that are all of one size keep it."""
 
 DECODED_AT_ONCE = 64

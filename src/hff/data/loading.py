@@ -76,7 +76,7 @@ def _read(name: str, data_dir: Path | None, path: Path | None, size: int | None,
     if name in ("folder", "npz"):
         if path is None:
             kind = "folder of images" if name == "folder" else ".npz file"
-            raise UserError(f"The data set {name} needs a path: say where your {kind} is.")
+            raise UserError(f"The data set {name} needs a path: say where your {kind} is (--data.path).")
         return read_folder(path, size) if name == "folder" else _with_size(read_npz(path), size)
     if name == "imagenet":
         return read_imagenet(path or get(name, data_dir), size or 224)

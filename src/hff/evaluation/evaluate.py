@@ -48,8 +48,8 @@ class Evaluation:
     layers: tuple[LayerResult, ...]
     confusion: tuple[tuple[int, ...], ...]
     """Samples of the final read-out: the row is the true class, the column the predicted one."""
-    scale_from: Literal["validation", "fixed"]
-    """Whether the scales of the layers were fitted on the validation split, or are 1 for lack of one."""
+    scale_from: Literal["validation", "train"]
+    """The split that the scales of the layers were fitted on; the bound holds whatever it is."""
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists and numbers."""
@@ -76,7 +76,7 @@ def evaluate(
     device = torch.device(device)
     examples = _examples(data, split)
     method.to(device)
-    scales = _fit_scales(method, data, split, device, batch_size)
+    scales = _fit_scales(method, data, device, batch_size)
     layers: dict[int, Tally] = {}
     final = Tally(len(data.classes), 1.0)
     confusion = torch.zeros(len(data.classes) ** 2, dtype=torch.int64)
@@ -102,7 +102,7 @@ def evaluate(
             for layer, tally in sorted(layers.items())
         ),
         confusion=tuple(map(tuple, confusion.view(-1, len(data.classes)).tolist())),
-        scale_from="validation" if scales else "fixed",
+        scale_from="train" if data.validation is None else "validation",
     )
 
 
@@ -148,17 +148,16 @@ def _examples(data: DataSet, split: str) -> Examples:
     return examples
 
 
-def _fit_scales(
-    method: Method, data: DataSet, split: str, device: torch.device, batch_size: int
-) -> dict[int, float]:
-    """The scale of each layer, fitted on validation samples; none where the bound is taken on those."""
-    if data.validation is None or len(data.validation) == 0 or split == "validation":
-        return {}
+def _fit_scales(method: Method, data: DataSet, device: torch.device, batch_size: int) -> dict[int, float]:
+    """The scale of each layer, fitted on validation samples, or on training samples for lack of those."""
+    examples = data.train if data.validation is None else data.validation
     # A random part, because the examples may lie sorted by class.
-    chosen = permutation(len(data.validation), "scale")[:SAMPLES_FOR_SCALE].sort().values
-    batches = Batches.in_order(data.validation.subset(chosen), data.preprocessing, batch_size)
+    chosen = permutation(len(examples), "scale")[:SAMPLES_FOR_SCALE].sort().values
+    batches = Batches.in_order(examples.subset(chosen), data.preprocessing, batch_size)
+    # One sample's worth of doubt: a few samples that are all right do not make the next one certain.
+    doubt = 1 / (len(chosen) + 1)
     return {
-        layer: functional.fit_scale(scores, labels)
+        layer: functional.fit_scale(scores, labels, doubt)
         for layer, (scores, labels) in _all_scores(method, batches.epoch(0), device).items()
     }
 

@@ -37,7 +37,7 @@ class HFF(Method):
         scale_input: hand the activity on with its length; False hands on its direction only.
         scale_similarity: judge the activity with its length; False judges its direction only.
         project_input: also project the network's input onto the sphere.
-        prototypes_per_class: P.
+        prototypes_per_class: prototypes for each class, the paper's P.
         prototype_update: how prototypes learn: by gradient, as moving class means, by gradient with a moving
             average for prediction (shadow), or by smoothed steps.
         prototype_decay: decay of the moving averages.

@@ -38,6 +38,8 @@ def save(path: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
             raise OSError(
                 f"{path} could not be written ({error}); the last checkpoint is safe, so mend it and resume."
             ) from error
+        # The library writes for its owner alone; whoever may read the folder may read the checkpoint.
+        partial.chmod(path.parent.stat().st_mode & 0o666)
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         partial.replace(path)

@@ -31,12 +31,13 @@ CHECKPOINT = "checkpoint.safetensors"
 class Run:
     """One training in a folder: its config, data facts, environment, metrics, checkpoint and summary."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
 
     @classmethod
-    def create(cls, folder: Path, config: dict[str, Any], data: DataSet) -> "Run":
+    def create(cls, folder: Path | str, config: dict[str, Any], data: DataSet) -> "Run":
         """Starts a run in an empty or new folder; a folder that holds a run already is left alone."""
+        folder = Path(folder)
         if (folder / CONFIG).exists():
             raise UserError(
                 f"{folder} holds a run already: resume it with --resume {folder}, or choose another --out."
@@ -44,15 +45,16 @@ class Run:
         folder.mkdir(parents=True, exist_ok=True)
         run = cls(folder)
         facts = {"name": data.name, "classes": data.classes, "preprocessing": data.preprocessing.to_json()}
-        checkpoint.write_atomically(folder / DATA, json.dumps(facts, indent=2))
-        checkpoint.write_atomically(folder / ENVIRONMENT, json.dumps(environment(), indent=2))
+        checkpoint.write_atomically(folder / DATA, json.dumps(facts, indent=2) + "\n")
+        checkpoint.write_atomically(folder / ENVIRONMENT, json.dumps(environment(), indent=2) + "\n")
         # The config comes last: a folder that has one is a complete start of a run.
         checkpoint.write_atomically(folder / CONFIG, yaml.safe_dump(config, sort_keys=False))
         return run
 
     @classmethod
-    def open(cls, folder: Path) -> "Run":
+    def open(cls, folder: Path | str) -> "Run":
         """An existing run."""
+        folder = Path(folder)
         if not (folder / CONFIG).is_file():
             raise UserError(f"{folder} is no run folder: it has no {CONFIG}.")
         return cls(folder)
@@ -106,7 +108,7 @@ class Run:
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Writes the summary: from now on the run is complete."""
-        checkpoint.write_atomically(self.folder / SUMMARY, json.dumps(summary, indent=2))
+        checkpoint.write_atomically(self.folder / SUMMARY, json.dumps(summary, indent=2) + "\n")
 
     def save(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         """Replaces the checkpoint."""
