@@ -32,10 +32,12 @@ class HFF(Method):
         loss: smooth margin (Eq. 7) or cross-entropy on the scores.
         temperature: tau of the scores and of the margin's LogSumExp.
         lse: whether the LogSumExp over the negatives sums, as printed, or averages.
-        scale_margin: multiply the margin by tau, which makes it a softmax at that scale.
+        scale_margin: multiply the margin by tau, which makes it a softmax at that scale; if not given, where
+            only directions are judged.
         loss_on: judge the activity after ("post") or before ("pre") the nonlinearity.
         scale_input: hand the activity on with its length; False hands on its direction only.
-        scale_similarity: judge the activity with its length; False judges its direction only.
+        scale_similarity: judge the activity with its length; False judges its direction only; if not given,
+            fully connected layers are judged with it and convolutions without.
         project_input: also project the network's input onto the sphere.
         prototypes_per_class: prototypes for each class, the paper's P.
         prototype_update: how prototypes learn: by gradient, as moving class means, by gradient with a moving
@@ -70,10 +72,10 @@ class HFF(Method):
         loss: Literal["smooth_margin", "cross_entropy"] = "smooth_margin",
         temperature: float = 10.0,
         lse: Literal["sum", "mean"] = "sum",
-        scale_margin: bool = True,
+        scale_margin: bool | None = None,
         loss_on: Literal["post", "pre"] = "post",
         scale_input: bool = True,
-        scale_similarity: bool = False,
+        scale_similarity: bool | None = None,
         project_input: bool = False,
         prototypes_per_class: int = 1,
         prototype_update: Update = "gradient",
@@ -166,7 +168,7 @@ class HFF(Method):
     def layer_step(self, layer: int, h: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         judge, out = self._forward(layer, h)
         features = judge()
-        loss = self._loss(self._scores(layer, features), y)
+        loss = self._loss(layer, self._scores(layer, features), y)
         loss.backward()
         self._prototypes(layer).observe(features.detach(), y)
         return loss.detach(), self._leave(out.detach())
@@ -215,19 +217,23 @@ class HFF(Method):
             else:
                 tapped = out if self.loss_on == "post" else block.hand_on(f)
             vector: Tensor = self.heads[layer](tapped)
-            return vector if self.scale_similarity else functional.project(vector)
+            return vector if self._judges_length(layer) else functional.project(vector)
 
         return features, out
 
     def _scores(self, layer: int, features: Tensor) -> Tensor:
         return functional.class_scores(features, self._prototypes(layer)(), self.temperature)
 
-    def _loss(self, scores: Tensor, y: Tensor) -> Tensor:
+    def _loss(self, layer: int, scores: Tensor, y: Tensor) -> Tensor:
         if self.loss == "cross_entropy":
             return functional.cross_entropy(scores, y)
-        return functional.smooth_margin_loss(
-            scores, y, self.temperature, lse=self.lse, scale_margin=self.scale_margin
-        )
+        scaled = not self._judges_length(layer) if self.scale_margin is None else self.scale_margin
+        return functional.smooth_margin_loss(scores, y, self.temperature, lse=self.lse, scale_margin=scaled)
+
+    def _judges_length(self, layer: int) -> bool:
+        if self.scale_similarity is None:
+            return self.block(layer).row.kind == "linear"
+        return self.scale_similarity
 
     def _leave(self, out: Tensor) -> Tensor:
         return out if self.scale_input else _direction(out)
