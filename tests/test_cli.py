@@ -255,7 +255,7 @@ def test_an_unwritable_folder_is_found_before_the_training(capsys: pytest.Captur
     Path("file").write_text("in the way")
     assert main(["train", *TINY, "--out", "file/run"]) == 1
     printed = capsys.readouterr()
-    assert printed.err == "hff: Not a directory: file/run\n"
+    assert "The run folder file/run cannot be written (Not a directory); choose another" in printed.err
     assert "epoch" not in printed.out
 
 

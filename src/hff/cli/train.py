@@ -202,6 +202,12 @@ def _train(experiment: "Experiment | None", out: Path, given: argparse.Namespace
         except UserError as error:
             # Where no run came into being there is something to mend first.
             raise error if _begun(out) else Misuse(str(error)) from error
+        except OSError as error:
+            if _begun(out) or error.strerror is None:
+                raise
+            raise UserError(
+                f"The run folder {out} cannot be written ({error.strerror}); choose another with --out."
+            ) from error
 
 
 def _fetch_data(experiment: "Experiment", data_dir: Path | None, quiet: bool) -> None:

@@ -51,10 +51,10 @@ def _arrays(path: Path) -> dict[str, Array]:
             return {name: content[name] for name in content.files}
     except FileNotFoundError:
         raise UserError(f"There is no file {path}.") from None
-    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile):
+        # NumPy's own reasons advise to unpickle the file, which would run whatever it holds.
         raise UserError(
-            f"{path} cannot be read as an .npz file of plain arrays ({reason}); save it with numpy.savez."
+            f"{path} cannot be read as an .npz file of plain arrays; save it with numpy.savez."
         ) from None
 
 
