@@ -1,80 +1,25 @@
-"""The command line, in this process; a command runs on its own only where nothing else shows the truth."""
+"""`hff train` and what all verbs share, in this process, but where nothing else shows the truth."""
 
-import csv
 import errno
-import io
 import json
 import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
-from PIL import Image
 
 from hff import __version__
 from hff.cli import VERBS, main
-from hff.cli.data import fetch
-from hff.cli.evaluate import show_confusions
-from hff.data import datasets
 from hff.display import LineDisplay
 from hff.errors import UserError
-from hff.evaluation import Evaluation
-from hff.methods import methods
-from hff.networks import networks
-from hff.recipes import recipes
 
 TINY = ["--network.widths", "32,16", "--epochs", "1"]
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "run"
-    assert main(["train", "--network.widths", "48,32", "--epochs", "6", "--quiet", "--out", str(folder)]) == 0
-    return folder
-
-
-@pytest.fixture(scope="module")
-def group(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs") / "group"
-    assert main(["train", *TINY, "--seeds", "0,1", "--quiet", "--out", str(folder)]) == 0
-    return folder
-
-
-@pytest.fixture
-def images(tmp_path: Path) -> Path:
-    folder = tmp_path / "images"
-    (folder / "more").mkdir(parents=True)
-    for name in ("b.png", "a.png", "more/c.png"):
-        Image.fromarray(np.arange(100, dtype=np.uint8).reshape(10, 10)).save(folder / name)
-    (folder / "notes.txt").write_text("no image")
-    return folder
-
-
 Answer = Callable[[list[str]], Any]
-
-
-@pytest.fixture
-def answer(capsys: pytest.CaptureFixture[str]) -> Answer:
-    """Runs a command with --json and gives its one document."""
-
-    def ask(argv: list[str]) -> Any:
-        assert main([*argv, "--json"]) == 0
-        printed = capsys.readouterr()
-        assert printed.err == ""
-        return json.loads(printed.out)
-
-    return ask
 
 
 def test_help_is_fast_and_imports_nothing_slow() -> None:
@@ -178,31 +123,6 @@ def test_underscores_and_dashes_are_one_flag(answer: Answer) -> None:
     assert config["batch_size"] == 100
 
 
-def test_list_answers_in_tables_and_in_json(answer: Answer, capsys: pytest.CaptureFixture[str]) -> None:
-    known: dict[str, Iterable[str]] = {
-        "methods": methods,
-        "networks": networks,
-        "datasets": datasets,
-        "recipes": recipes(),
-    }
-    for what, registry in known.items():
-        assert {entry["name"] for entry in answer(["list", what])} == set(registry)
-        main(["list", what])
-        lines = capsys.readouterr().out.splitlines()
-        assert {line.split()[0] for line in lines[1:]} == set(registry)
-
-
-def test_data_list_says_where_the_files_are(answer: Answer, tmp_path: Path) -> None:
-    entries = {entry["name"]: entry for entry in answer(["data", "list", "--data-dir", str(tmp_path)])}
-    assert set(entries) == set(datasets)
-    assert entries["digits"]["source"] == "scikit-learn"
-
-
-def test_data_get_refuses_what_has_no_files(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "get", "digits"]) == 1
-    assert "nothing to fetch for digits" in capsys.readouterr().err
-
-
 def test_train_tells_every_epoch_the_layers_the_folder_and_what_to_do_next(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -264,67 +184,6 @@ def test_resume_of_a_finished_run_gives_its_summary(run: Path, answer: Answer) -
     assert summary == {"run": str(run), **json.loads((run / "summary.json").read_text())}
 
 
-def test_eval_reads_the_test_split_and_writes_it_down(run: Path, answer: Answer) -> None:
-    result = answer(["eval", str(run)])
-    assert (result["split"], result["samples"]) == ("test", 360)
-    assert [layer["layer"] for layer in result["layers"]] == [0, 1]
-    assert result["accuracy"] > 0.5
-    assert result["scale_from"] == "validation"
-    written = json.loads((run / "eval-test.json").read_text())
-    assert {"run": str(run), **written} == result
-
-
-def test_eval_on_validation_is_what_the_training_saw(run: Path, answer: Answer) -> None:
-    result = answer(["eval", str(run), "--split", "validation"])
-    summary = json.loads((run / "summary.json").read_text())
-    assert {str(r["layer"]): r["accuracy"] for r in result["layers"]} == summary["validation_accuracy"]
-    assert (run / "eval-validation.json").exists()
-
-
-def test_eval_shows_layers_and_confusions(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval", str(run)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["layer", "accuracy", "top-5", "bits"]
-    assert lines[4].startswith("test: ")
-    matrix = [line.split() for line in lines[-10:]]
-    assert [row[0] for row in matrix] == list("0123456789")
-    assert sum(int(cell) for row in matrix for cell in row[1:] if cell != ".") == 360
-
-
-def evaluation(classes: list[str], mistakes: dict[tuple[int, int], int]) -> Evaluation:
-    matrix = np.eye(len(classes), dtype=int) * 7
-    for cell, count in mistakes.items():
-        matrix[cell] = count
-    rows = tuple(map(tuple, matrix.tolist()))
-    return Evaluation("test", int(matrix.sum()), tuple(classes), 0.9, None, (), rows, "train")
-
-
-def test_long_class_names_are_numbered_in_the_matrix(capsys: pytest.CaptureFixture[str]) -> None:
-    show_confusions(evaluation(["airplane", "cat", "dog"], {(1, 2): 3}))
-    _, header, *rows = capsys.readouterr().out.splitlines()
-    assert header.split() == ["true", "\\", "predicted", "0", "1", "2"]
-    assert rows[1].split() == ["1", "cat", ".", "7", "3"]
-
-
-def test_of_many_classes_the_worst_pairs_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    show_confusions(evaluation([f"class{i}" for i in range(30)], {(3, 4): 2, (5, 6): 9}))
-    _, _, *rows = capsys.readouterr().out.splitlines()
-    assert [row.split() for row in rows] == [["class5", "class6", "9"], ["class3", "class4", "2"]]
-
-
-def test_data_of_ones_own_from_training_to_eval(answer: Answer) -> None:
-    labels = np.arange(120) % 3
-    x = np.random.default_rng(0).normal(size=(120, 5)) + 3 * labels[:, None]
-    np.savez("mine.npz", x=x[:90], y=labels[:90], x_test=x[90:], y_test=labels[90:])
-    run = answer(["train", *TINY, "--data", "npz", "--data.path", "mine.npz", "--epochs", "20"])["run"]
-    config = yaml.safe_load(Path(run, "config.yaml").read_text())
-    assert config["data"]["path"] == str(Path.cwd() / "mine.npz")
-    result = answer(["eval", run])
-    assert result["samples"] == 30
-    assert result["top5"] is None
-    assert result["accuracy"] > 0.6
-
-
 def test_missing_files_are_fetched_before_the_training(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -335,74 +194,6 @@ def test_missing_files_are_fetched_before_the_training(
     monkeypatch.setattr("hff.data.get", offline)
     assert main(["train", "mnist_mlp", "--data-dir", "here"]) == 2
     assert capsys.readouterr().err == "hff: mnist cannot be fetched to here.\n"
-
-
-def test_a_terminal_sees_how_far_a_file_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    def get(name: str, data_dir: Path | None, on_progress: Callable[[str, int, int | None], None]) -> Path:
-        on_progress("images.gz", 500_000, None)
-        on_progress("images.gz", 1_000_000, 2_000_000)
-        return tmp_path
-
-    terminal = Terminal()
-    monkeypatch.setattr("hff.data.get", get)
-    monkeypatch.setattr(sys, "stderr", terminal)
-    assert fetch("mnist", None, quiet=False) == tmp_path
-    assert "images.gz" in terminal.getvalue()
-    assert "1.0/2.0 MB" in terminal.getvalue()
-
-
-def test_seeds_are_trained_resumed_and_evaluated_together(
-    group: Path, answer: Answer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert answer(["train", "--resume", str(group)])["seeds"] == [0, 1]
-    result = answer(["eval", str(group)])
-    singles = [json.loads((group / f"seed-{seed}" / "eval-test.json").read_text()) for seed in (0, 1)]
-    assert result["accuracy"]["mean"] == pytest.approx(sum(each["accuracy"] for each in singles) / 2)
-    assert (group / "eval-test.json").exists()
-    main(["eval", str(group)])
-    assert "±" in capsys.readouterr().out
-    main(["train", "--resume", str(group)])
-    assert "±" in capsys.readouterr().out
-
-
-def test_predict_gives_the_opinion_of_each_layer(run: Path, images: Path, answer: Answer) -> None:
-    predictions = answer(["predict", str(run), str(images), str(images / "b.png")])["predictions"]
-    names = [Path(each["file"]).relative_to(images).as_posix() for each in predictions]
-    assert names == ["a.png", "b.png", "more/c.png", "b.png"]
-    for each in predictions:
-        assert [opinion["layer"] for opinion in each["layers"]] == [0, 1]
-        assert each["layers"][-1]["class"] == each["class"] in "0123456789"
-        assert each["layers"][-1]["score"] == pytest.approx(each["score"], abs=1e-5)
-
-
-def test_predict_writes_csv_and_a_table(run: Path, images: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["predict", str(run), str(images), "--out", "answer.csv"]) == 0
-    assert capsys.readouterr().out == "3 predictions are in answer.csv\n"
-    rows = list(csv.DictReader(Path("answer.csv").read_text().splitlines()))
-    assert list(rows[0])[:5] == ["file", "class", "score", "layer 0", "layer 0 score"]
-    assert rows[0]["layer 1"] == rows[0]["class"]
-    assert main(["predict", str(run), str(images / "a.png")]) == 0
-    assert capsys.readouterr().out.split()[:6] == ["file", "class", "layer", "0", "layer", "1"]
-
-
-@pytest.mark.parametrize(
-    ("path", "message", "code"),
-    [
-        ("images/notes.txt", "cannot be read as an image", 1),
-        ("nowhere.png", "There is no file or folder nowhere.png.", 2),
-        ("empty", "The folder empty holds no images.", 2),
-    ],
-)
-def test_predict_refuses_what_is_no_image(
-    path: str, message: str, code: int, run: Path, images: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("empty").mkdir()
-    assert main(["predict", str(run), path]) == code
-    assert message in capsys.readouterr().err
 
 
 def test_an_interrupted_training_says_how_to_go_on_and_does(
@@ -450,13 +241,3 @@ def test_a_full_disk_is_one_sentence(
     monkeypatch.setattr("hff.training.run.Run.save", full)
     assert main(["train", *TINY]) == 1
     assert capsys.readouterr().err == "hff: No space left on device: runs/x\n"
-
-
-def test_a_reader_that_goes_away_is_no_error() -> None:
-    command = [sys.executable, "-m", "hff", "list", "recipes"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    process.stdout.close()
-    _, err = process.communicate(timeout=60)
-    assert err == ""
-    assert process.returncode == 141
