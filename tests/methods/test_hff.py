@@ -120,7 +120,7 @@ def test_aux_channels_of_the_table_of_one_width_and_none() -> None:
     assert dims(cnn()) == [64, 32]
     assert dims(cnn(aux_channels=(16,))) == [16, 16]
     assert dims(cnn(aux_channels=(16, 8))) == [16, 8]
-    assert dims(cnn(aux_channels=(0,), grid=1)) == [6, 8]
+    assert dims(cnn(aux_channels=(0,), grid=1, head_hidden=0)) == [6, 8]
     with pytest.raises(UserError, match="names 3 widths"):
         cnn(aux_channels=(1, 2, 3))
 

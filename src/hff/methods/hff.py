@@ -84,7 +84,7 @@ class HFF(Method):
         prototype_learning_rate: float = 1.0,
         aux_channels: tuple[int, ...] | None = None,
         grid: int = 4,
-        head_hidden: int = 0,
+        head_hidden: int = 256,
         loss_tap: Literal["map", "pooled"] = "pooled",
         schedule: Literal["joint", "greedy"] = "joint",
         greedy_epochs: Literal["each", "shared"] = "each",
