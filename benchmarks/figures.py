@@ -24,15 +24,15 @@ def curves() -> dict[tuple[str, str], list[tuple[int, float]]]:
     return found
 
 
-def draw(axes: Axes, experiment: str, title: str, lowest: float) -> None:
+def draw(axes: Axes, experiment: str, rival: str, title: str, lowest: float) -> None:
     """The layers of HFF and, dashed, the same network trained by backprop."""
     for (name, layer), points in curves().items():
         epochs, shares = zip(*points, strict=True)
         if name == experiment:
             axes.plot(
-                epochs, shares, color=LAYERS[int(layer)], linewidth=2, label=f"HFF, layer {int(layer) + 1}"
+                epochs, shares, color=LAYERS[int(layer)], linewidth=2, label=f"HFF, layer {layer}"
             )
-        elif name == f"{experiment}_backprop":
+        elif name == rival:
             axes.plot(epochs, shares, color=BACKPROP, linestyle="--", linewidth=2, label="backprop")
     axes.set(title=title, xlabel="epoch", ylabel="validation accuracy (%)")
     axes.set_ylim(bottom=lowest)
@@ -44,9 +44,9 @@ def draw(axes: Axes, experiment: str, title: str, lowest: float) -> None:
 def main() -> None:
     plt.rcParams.update({"font.size": 10, "figure.dpi": 130})
     figure, panels = plt.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
-    draw(panels[0], "cifar10_cnn", "CIFAR-10, CNN 32-64-128", 40)
-    draw(panels[1], "fashion_mnist_mlp", "Fashion-MNIST, MLP 3 x 2000", 80)
-    draw(panels[2], "mnist_mlp", "MNIST, MLP 3 x 2000", 94)
+    draw(panels[0], "cifar10_cnn", CIFAR10_BACKPROP, "CIFAR-10, CNN 32-64-128", 40)
+    draw(panels[1], "fashion_mnist_mlp", "fashion_mnist_mlp_backprop", "Fashion-MNIST, MLP 3 x 2000", 80)
+    draw(panels[2], "mnist_mlp", "mnist_mlp_backprop", "MNIST, MLP 3 x 2000", 94)
     target = ROOT / "docs" / "images" / "curves.png"
     target.parent.mkdir(exist_ok=True)
     figure.savefig(target)
