@@ -10,6 +10,8 @@ from matplotlib.axes import Axes
 ROOT = Path(__file__).parents[1]
 LAYERS = ["#9ecae1", "#4292c6", "#084594"]
 BACKPROP = "#d95f0e"
+CIFAR10_BACKPROP = "cifar10_cnn_backprop_2e-3"
+"""The run with the learning rate that did best on validation."""
 
 
 def curves() -> dict[tuple[str, str], list[tuple[int, float]]]:
@@ -29,9 +31,7 @@ def draw(axes: Axes, experiment: str, rival: str, title: str, lowest: float) -> 
     for (name, layer), points in curves().items():
         epochs, shares = zip(*points, strict=True)
         if name == experiment:
-            axes.plot(
-                epochs, shares, color=LAYERS[int(layer)], linewidth=2, label=f"HFF, layer {layer}"
-            )
+            axes.plot(epochs, shares, color=LAYERS[int(layer)], linewidth=2, label=f"HFF, layer {layer}")
         elif name == rival:
             axes.plot(epochs, shares, color=BACKPROP, linestyle="--", linewidth=2, label="backprop")
     axes.set(title=title, xlabel="epoch", ylabel="validation accuracy (%)")
