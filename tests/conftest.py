@@ -8,6 +8,11 @@ from hff.data import DataSet, load
 torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def same_numbers_every_time() -> None:
+    torch.manual_seed(0)
+
+
 @pytest.fixture(scope="session")
 def digits() -> DataSet:
     return load("digits")

@@ -36,7 +36,8 @@ def by_hand(method: HFF, x: torch.Tensor, *, scale_input: bool, scale_similarity
     scores, h = [], x
     for block, prototypes in zip(method.blocks, method.prototypes, strict=True):
         h = F.relu(h @ block.affine.weight.T + block.affine.bias)
-        direction = h / h.norm(dim=1, keepdim=True)
+        # A sample whose units are all silent has no direction: 0 / 0 stands for the zero vector.
+        direction = (h / h.norm(dim=1, keepdim=True)).nan_to_num()
         scores.append((h if scale_similarity else direction) @ prototypes.vectors[:, 0].T)
         h = h if scale_input else direction
     return scores
