@@ -1,11 +1,9 @@
-"""The tables of the paper, and the blocks that are built from them."""
+"""The tables of the paper, and networks by name."""
 
 import pytest
-import torch
-import torch.nn.functional as F
 
 from hff.errors import UserError
-from hff.networks import ACTIVATIONS, Block, Pool, Row, network, networks
+from hff.networks import network
 
 
 def widths(name: str, in_shape: tuple[int, ...], classes: int, **options: object) -> list[int]:
@@ -23,10 +21,8 @@ def test_cnn_halves_the_map_in_each_layer() -> None:
     assert [b.map_shape for b in blocks] == [(32, 32, 32), (64, 16, 16), (128, 8, 8)]
     assert [b.out_shape for b in blocks] == [(32, 16, 16), (64, 8, 8), (128, 4, 4)]
     assert [b.row.aux_channels for b in blocks] == [128, 64, 32]
-    assert [b.row.aux_channels for b in network("cnn", (1, 28, 28), 10, channels=(32, 64)).blocks()] == [
-        64,
-        32,
-    ]
+    two = network("cnn", (1, 28, 28), 10, channels=(32, 64)).blocks()
+    assert [b.row.aux_channels for b in two] == [64, 32]
 
 
 def test_alexnet_is_the_papers_table() -> None:
@@ -50,12 +46,22 @@ def test_vgg_tables() -> None:
     assert small.blocks()[12].out_shape[1:] == (7, 7)
 
 
-def test_no_table_has_a_norm_by_default() -> None:
-    for name in networks:
-        assert {row.norm for row in network(name, (3, 224, 224), 10).rows} == {"none"}
+@pytest.mark.parametrize("name", ["mlp", "cnn", "alexnet", "vgg11", "vgg16"])
+def test_no_table_of_the_paper_has_a_norm_by_default(name: str) -> None:
+    assert {row.norm for row in network(name, (3, 224, 224), 10).rows} == {"none"}
 
 
-@pytest.mark.parametrize(("name", "smallest"), [("vgg11", 32), ("vgg16", 32), ("alexnet", 63), ("cnn", 8)])
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+@pytest.mark.parametrize("place", ["input", "preactivation", "output"])
+def test_small_networks_norm_where_they_are_told(name: str, place: str) -> None:
+    rows = network(name, (3, 32, 32), 10, norm="batch", norm_at=place).rows
+    assert {(row.norm, row.norm_at) for row in rows} == {("batch", place)}
+
+
+@pytest.mark.parametrize(
+    ("name", "smallest"),
+    [("vgg11", 32), ("vgg16", 32), ("alexnet", 63), ("cnn", 8), ("vgg8b", 16), ("trifecta", 8)],
+)
 def test_too_small_images_are_refused_with_the_smallest_size(name: str, smallest: int) -> None:
     options = {} if name == "cnn" else {"width_factor": 1 / 64}
     network(name, (3, smallest, smallest), 10, **options).blocks()
@@ -73,37 +79,12 @@ def test_unknown_names_offer_the_nearest() -> None:
         network("alexnot", (3, 32, 32), 10)
     with pytest.raises(UserError, match="did you mean 'widths'"):
         network("mlp", (64,), 10, width=(3,))
-    with pytest.raises(UserError, match="positive"):
+
+
+def test_widths_must_be_positive() -> None:
+    with pytest.raises(UserError, match="widths must be one or more positive"):
         network("mlp", (64,), 10, widths=(3, 0))
-
-
-def test_block_is_affine_activation_pool() -> None:
-    block = Block(Row("conv", 4, pool=Pool(2, 2)), (3, 8, 8))
-    x = torch.randn(2, 3, 8, 8)
-    expected = F.max_pool2d(F.relu(F.conv2d(x, block.affine.weight, block.affine.bias, padding=1)), 2)
-    assert torch.equal(block(x), expected)
-    assert block(x).shape[1:] == block.out_shape
-
-
-@pytest.mark.parametrize("place", ["input", "preactivation", "output"])
-@pytest.mark.parametrize("norm", ["batch", "layer"])
-def test_norm_stands_where_the_row_says(place: str, norm: str) -> None:
-    block = Block(Row("conv", 4, norm=norm, norm_at=place, pool=Pool(2, 2)), (3, 8, 8))
-    seen: list[torch.Tensor] = []
-    block.norm.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
-    x = torch.randn(5, 3, 8, 8)
-    block(x)
-    shapes = {"input": (3, 8, 8), "preactivation": (4, 8, 8), "output": (4, 4, 4)}
-    assert [tuple(s.shape[1:]) for s in seen] == [shapes[place]]
-
-
-def test_activations() -> None:
-    f = torch.tensor([-2.0, 0.0, 0.5])
-    expected = {
-        "relu": [0.0, 0.0, 0.5],
-        "abs": [2.0, 0.0, 0.5],
-        "step": [0.0, 0.0, 1.0],
-        "tanh": torch.tanh(f).tolist(),
-        "sin": torch.sin(f).tolist(),
-    }
-    assert {name: ACTIVATIONS[name](f).tolist() for name in ACTIVATIONS} == expected
+    with pytest.raises(UserError, match="hidden must be one or more positive"):
+        network("vgg11", (3, 32, 32), 10, hidden=0)
+    with pytest.raises(UserError, match="width_factor must be above 0, not 0"):
+        network("vgg11", (3, 32, 32), 10, width_factor=0.0)

@@ -1,0 +1,27 @@
+"""Networks as tables: one `Row` a layer, one `Block` built from each row; no learning rule is known here.
+
+Importing the package registers all tables.
+"""
+
+from hff.networks import rivals, tables
+from hff.networks.block import ACTIVATIONS, WITHOUT_GRADIENT, Activation, Block, Norm, Place, Pool, Row, Shape
+from hff.networks.table import Network, Table, network, networks, register
+
+__all__ = [
+    "ACTIVATIONS",
+    "WITHOUT_GRADIENT",
+    "Activation",
+    "Block",
+    "Network",
+    "Norm",
+    "Place",
+    "Pool",
+    "Row",
+    "Shape",
+    "Table",
+    "network",
+    "networks",
+    "register",
+    "rivals",
+    "tables",
+]

@@ -1,0 +1,200 @@
+"""The tables that the papers of the rival methods print; the classifier at the end belongs to the method."""
+
+from dataclasses import replace
+from typing import Literal
+
+from hff.errors import UserError
+from hff.networks.block import Activation, Norm, Pool, Row
+from hff.networks.table import register
+from hff.networks.tables import HALVING, cnn, convolutions, positive, scaled
+
+TRIFECTA = {
+    "small": ((128, 128, 256, 256, 256, 512), {0, 2, 5}),
+    "large": ((64, 128, 128, 128, 128, 256, 256, 256, 256, 512, 512, 512), {1, 5, 9}),
+}
+
+
+@register
+def trifecta(
+    classes: int, *, size: Literal["small", "large"] = "small", width_factor: float = 1.0
+) -> list[Row]:
+    """The Trifecta (Dooms et al. 2023): convolutions without bias, each with batch norm on its input.
+
+    Args:
+        size: small has six convolutions, large twelve.
+        width_factor: multiplies every width, for small trials.
+    """
+    row = Row("conv", 0, bias=False, norm="batch", norm_at="input")
+    return scaled(convolutions(row, *TRIFECTA[size]), width_factor)
+
+
+@register
+def channelwise(
+    classes: int,
+    *,
+    channels: tuple[int, ...] = (20, 80, 240, 480),
+    groups: int | tuple[int, ...] | None = None,
+) -> list[Row]:
+    """Channel-wise competition (Papachristodoulou et al. 2024): pairs of a shared and a grouped convolution.
+
+    Args:
+        channels: output channels of each convolution; every second one is grouped and pooled.
+        groups: groups of the grouped convolutions, one number for each pair or one for all; none means the
+            number of classes.
+    """
+    pairs = (len(positive("channels", channels)) + 1) // 2
+    everywhere = classes if groups is None else groups
+    of_pair = everywhere if isinstance(everywhere, tuple) else (everywhere,) * pairs
+    if len(positive("groups", of_pair)) != pairs:
+        raise UserError(
+            f"groups names {len(of_pair)} numbers, but channels names {pairs} pairs: give one "
+            f"number for each pair, or one for all."
+        )
+    for i, width in enumerate(channels):
+        if width % of_pair[i // 2]:
+            raise UserError(
+                f"{width} channels do not divide by {of_pair[i // 2]} groups; change one of them."
+            )
+    grouped = range(1, len(channels), 2)
+    rows = convolutions(Row("conv", 0, norm="batch", norm_at="output", norm_eps=1e-4), channels, grouped)
+    return [replace(row, groups=of_pair[i // 2] if i in grouped else 1) for i, row in enumerate(rows)]
+
+
+@register
+def simcnn(
+    classes: int,
+    *,
+    widths: tuple[int, ...] = (256, 256, 512, 1024, 1024),
+    downsample_at: tuple[int, ...] = (2, 3),
+    norm: Norm = "none",
+) -> list[Row]:
+    """SimCNN (Belilovsky et al. 2019): 3x3 convolutions with invertible down-sampling in place of pooling.
+
+    The defaults are the network of linear auxiliary classifiers (k = 1).
+
+    Args:
+        widths: output channels of each convolution.
+        downsample_at: the convolutions, counted from 0, whose input is moved from 2x2 patches into channels.
+        norm: normalisation between affine map and activation; the paper's is none for k = 1, else batch.
+    """
+    depth = len(positive("widths", widths))
+    for i in downsample_at:
+        if not 0 <= i < depth:
+            raise UserError(f"downsample_at names layer {i}, but the {depth} layers are 0 to {depth - 1}.")
+    return [
+        Row("conv", width, norm=norm, downsample=2 if i in downsample_at else 1)
+        for i, width in enumerate(widths)
+    ]
+
+
+@register
+def vgg8b(
+    classes: int,
+    *,
+    activation: Activation = "leaky_relu",
+    dropout: float = 0.2,
+    width_factor: float = 1.0,
+) -> list[Row]:
+    """VGG8B of local errors (Nøkland and Eidnes 2019): six convolutions, a layer of 1024, batch norm.
+
+    Args:
+        activation: nonlinearity of every layer; the paper's is leaky_relu with a similarity loss, else relu.
+        dropout: share of the activities that is dropped before they are handed on.
+        width_factor: multiplies every width, for small trials.
+    """
+    rows = convolutions(Row("conv", 0), (128, 256, 256, 512, 512, 512), {1, 3, 4, 5})
+    return _local_errors(rows, activation, dropout, width_factor)
+
+
+@register
+def vgg11b(
+    classes: int,
+    *,
+    activation: Activation = "leaky_relu",
+    dropout: float = 0.2,
+    width_factor: float = 1.0,
+) -> list[Row]:
+    """VGG11B of local errors (Nøkland and Eidnes 2019): nine convolutions, a layer of 1024, batch norm.
+
+    Args:
+        activation: nonlinearity of every layer; the paper's is leaky_relu with a similarity loss, else relu.
+        dropout: share of the activities that is dropped before they are handed on.
+        width_factor: multiplies every width, for small trials.
+    """
+    rows = convolutions(Row("conv", 0), (128, 128, 128, 256, 256, 512, 512, 512, 512), {3, 5, 7, 8})
+    return _local_errors(rows, activation, dropout, width_factor)
+
+
+def _local_errors(rows: list[Row], activation: str, dropout: float, factor: float) -> list[Row]:
+    return [
+        replace(row, activation=activation, norm="batch", dropout=dropout)
+        for row in scaled([*rows, Row("linear", 1024)], factor)
+    ]
+
+
+@register
+def cnn_ff(classes: int, *, channels: tuple[int, ...] = (128, 128, 128), kernel: int = 7) -> list[Row]:
+    """Forward-Forward convolutions (Scodellaro et al. 2025): large kernels, layer norm, no pooling.
+
+    Args:
+        channels: output channels of each convolution.
+        kernel: side of the square kernels; the padding keeps the size.
+    """
+    return cnn(classes, channels=channels, kernel=kernel, pool=1, norm="layer")
+
+
+def _unpadded(width: int, kernel: int = 3, pool: Pool | None = None) -> Row:
+    return Row("conv", width, kernel=kernel, padding=0, pool=pool)
+
+
+AVERAGING = Pool(2, 2, kind="average")
+DLL = {
+    "mnist": [_unpadded(32, 5, HALVING), _unpadded(64, 3, HALVING), _unpadded(16), Row("linear", 200)],
+    "fashion_mnist": [
+        _unpadded(64, 5, HALVING),
+        _unpadded(128, 3, AVERAGING),
+        _unpadded(64),
+        Row("linear", 128),
+    ],
+    "cifar10": [
+        Row("conv", 64, pool=HALVING),
+        _unpadded(128, 3, HALVING),
+        _unpadded(64, 3, AVERAGING),
+        Row("linear", 256),
+    ],
+    "cifar100": [
+        _unpadded(64),
+        _unpadded(64, 3, HALVING),
+        _unpadded(128, 3, HALVING),
+        _unpadded(64, 3, AVERAGING),
+        Row("linear", 1024),
+    ],
+}
+
+
+@register
+def dll_cnn(
+    classes: int,
+    *,
+    like: Literal["mnist", "fashion_mnist", "cifar10", "cifar100"] = "cifar10",
+    width_factor: float = 1.0,
+) -> list[Row]:
+    """Dendritic Localized Learning's convolutional networks (Lv et al. 2025): tanh, no bias, no norm.
+
+    Args:
+        like: the data set whose network is meant; the paper has one for each.
+        width_factor: multiplies every width, for small trials.
+    """
+    return [replace(row, activation="tanh", bias=False) for row in scaled(DLL[like], width_factor)]
+
+
+@register
+def noprop(classes: int, *, dropout: float = 0.2, width_factor: float = 1.0) -> list[Row]:
+    """NoProp (Li et al. 2025): the image path of a block, three convolutions and 256 units with batch norm.
+
+    Args:
+        dropout: share of the activities that is dropped after each convolution.
+        width_factor: multiplies every width, for small trials.
+    """
+    rows = convolutions(Row("conv", 0, dropout=dropout), (32, 64, 128), {0, 2})
+    return scaled([*rows, Row("linear", 256, activation="identity", norm="batch")], width_factor)

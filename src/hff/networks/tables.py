@@ -1,0 +1,182 @@
+"""The tables of the paper: mlp, cnn, alexnet, vgg11, vgg16; and how tables are put together."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from hff.errors import UserError
+from hff.networks.block import Activation, Norm, Place, Pool, Row
+from hff.networks.table import register
+
+HALVING = Pool(2, 2)
+
+
+@register
+def mlp(
+    classes: int,
+    *,
+    widths: tuple[int, ...] = (2000, 2000, 2000),
+    activation: Activation = "relu",
+    norm: Norm = "none",
+    norm_at: Place = "preactivation",
+    dropout: float = 0.0,
+    bias: bool = True,
+) -> list[Row]:
+    """Fully connected layers; the last hidden layer is the last row.
+
+    Args:
+        widths: units of each layer.
+        activation: nonlinearity of every layer.
+        norm: normalisation of every layer; the paper uses none.
+        norm_at: where it stands: on the input, between affine map and activation, or on what is handed on.
+        dropout: share of the activities that is dropped before they are handed on.
+        bias: whether the affine maps have a bias.
+    """
+    return [
+        Row("linear", width, activation=activation, norm=norm, norm_at=norm_at, dropout=dropout, bias=bias)
+        for width in positive("widths", widths)
+    ]
+
+
+@register
+def cnn(
+    classes: int,
+    *,
+    channels: tuple[int, ...] = (32, 64, 128),
+    kernel: int = 3,
+    pool: int = 2,
+    activation: Activation = "relu",
+    norm: Norm = "none",
+    norm_at: Place = "preactivation",
+    dropout: float = 0.0,
+    bias: bool = True,
+) -> list[Row]:
+    """A small convolutional network: convolution, activation, max-pooling in each layer.
+
+    Args:
+        channels: output channels of each layer (1-32-64 for MNIST, 3-32-64-128 for CIFAR in the paper).
+        kernel: side of the square kernels; the padding keeps the size.
+        pool: side and stride of the max-pooling after each layer; 1 means none.
+        activation: nonlinearity of every layer.
+        norm: normalisation of every layer; the paper uses none.
+        norm_at: where it stands: on the input, between affine map and activation, or on what is handed on.
+        dropout: share of the activities that is dropped before they are handed on.
+        bias: whether the convolutions have a bias.
+    """
+    row = Row(
+        "conv",
+        0,
+        kernel=kernel,
+        padding=kernel // 2,
+        pool=Pool(pool, pool) if pool > 1 else None,
+        activation=activation,
+        norm=norm,
+        norm_at=norm_at,
+        dropout=dropout,
+        bias=bias,
+    )
+    depth = len(channels)
+    return [
+        replace(row, width=width, aux_channels=32 * 2 ** (depth - 1 - i))
+        for i, width in enumerate(positive("channels", channels))
+    ]
+
+
+@register
+def alexnet(
+    classes: int, *, activation: Activation = "relu", norm: Norm = "none", width_factor: float = 1.0
+) -> list[Row]:
+    """AlexNet as in the paper's table: five convolutions, two layers of 4096, one of C units.
+
+    Args:
+        activation: nonlinearity of every layer.
+        norm: normalisation between affine map and activation; the paper uses none.
+        width_factor: multiplies every width but the last, for small trials.
+    """
+    pool = Pool(3, 2)
+    rows = [
+        Row("conv", 64, kernel=11, stride=4, padding=2, pool=pool, aux_channels=256),
+        Row("conv", 192, kernel=5, padding=2, pool=pool, aux_channels=128),
+        Row("conv", 384, aux_channels=64),
+        Row("conv", 256, aux_channels=32),
+        Row("conv", 256, pool=pool, aux_channels=32),
+    ]
+    return _with_head(rows, (4096, 4096), classes, activation, norm, width_factor)
+
+
+@register
+def vgg11(
+    classes: int,
+    *,
+    activation: Activation = "relu",
+    norm: Norm = "none",
+    hidden: int = 512,
+    width_factor: float = 1.0,
+) -> list[Row]:
+    """VGG11 as in the paper's table: eight convolutions, two layers of 512, one of C units.
+
+    Args:
+        activation: nonlinearity of every layer.
+        norm: normalisation between affine map and activation; the paper uses none.
+        hidden: units of the two fully connected layers before the last.
+        width_factor: multiplies every width but the last, for small trials.
+    """
+    widths = (64, 128, 256, 256, 512, 512, 512, 512)
+    aux = (512, 512, 512, 512, 256, 256, 128, 64)
+    rows = _vgg(widths, aux, pooled={0, 1, 3, 5, 7})
+    return _with_head(rows, (hidden, hidden), classes, activation, norm, width_factor)
+
+
+@register
+def vgg16(
+    classes: int,
+    *,
+    activation: Activation = "relu",
+    norm: Norm = "none",
+    hidden: int = 4096,
+    width_factor: float = 1.0,
+) -> list[Row]:
+    """VGG16 as in the paper's table: thirteen convolutions, two layers of 4096, one of C units.
+
+    Args:
+        activation: nonlinearity of every layer.
+        norm: normalisation between affine map and activation; the paper uses none.
+        hidden: units of the two fully connected layers before the last.
+        width_factor: multiplies every width but the last, for small trials.
+    """
+    widths = (64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512)
+    aux = (512, 512, 512, 512, 512, 512, 256, 256, 256, 128, 128, 64, 64)
+    rows = _vgg(widths, aux, pooled={1, 3, 6, 9, 12})
+    return _with_head(rows, (hidden, hidden), classes, activation, norm, width_factor)
+
+
+def convolutions(row: Row, widths: Sequence[int], pooled: Collection[int]) -> list[Row]:
+    """A row like `row` for each width; those whose index is in `pooled` halve the map by max-pooling."""
+    return [
+        replace(row, width=width, pool=HALVING if i in pooled else None) for i, width in enumerate(widths)
+    ]
+
+
+def scaled(rows: Sequence[Row], factor: float) -> list[Row]:
+    """The rows with their widths multiplied by the factor, for small trials."""
+    if factor <= 0:
+        raise UserError(f"width_factor must be above 0, not {factor:g}.")
+    return [replace(row, width=max(1, round(row.width * factor))) for row in rows]
+
+
+def positive(name: str, widths: Sequence[int]) -> Sequence[int]:
+    if not widths or min(widths) < 1:
+        raise UserError(f"{name} must be one or more positive numbers, not {list(widths)}.")
+    return widths
+
+
+def _vgg(widths: Sequence[int], aux: Sequence[int], pooled: Collection[int]) -> list[Row]:
+    rows = convolutions(Row("conv", 0), widths, pooled)
+    return [replace(row, aux_channels=channels) for row, channels in zip(rows, aux, strict=True)]
+
+
+def _with_head(
+    rows: list[Row], hidden: Sequence[int], classes: int, activation: str, norm: Norm, factor: float
+) -> list[Row]:
+    """Adds the fully connected rows, then applies what all rows share."""
+    below = scaled([*rows, *(Row("linear", width) for width in positive("hidden", hidden))], factor)
+    return [replace(row, activation=activation, norm=norm) for row in [*below, Row("linear", classes)]]

@@ -1,0 +1,147 @@
+"""A block does what its row says, in the places that the row names."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hff.errors import UserError
+from hff.networks import ACTIVATIONS, Block, Pool, Row
+
+
+def test_block_is_affine_activation_pool() -> None:
+    block = Block(Row("conv", 4, pool=Pool(2, 2)), (3, 8, 8))
+    x = torch.randn(2, 3, 8, 8)
+    expected = F.max_pool2d(F.relu(F.conv2d(x, block.affine.weight, block.affine.bias, padding=1)), 2)
+    assert torch.equal(block(x), expected)
+    assert block(x).shape[1:] == block.out_shape
+
+
+@pytest.mark.parametrize("place", ["input", "preactivation", "output"])
+@pytest.mark.parametrize("norm", ["batch", "layer", "layer_plain"])
+def test_norm_stands_where_the_row_says(place: str, norm: str) -> None:
+    block = Block(Row("conv", 4, norm=norm, norm_at=place, pool=Pool(2, 2)), (3, 8, 8))
+    shapes = {"input": (3, 8, 8), "preactivation": (4, 8, 8), "output": (4, 4, 4)}
+    assert normed_shapes(block) == [shapes[place]]
+
+
+@pytest.mark.parametrize("norm", ["batch", "layer", "layer_plain"])
+@pytest.mark.parametrize("in_shape", [(6,), (3, 4, 4)])
+def test_norm_on_the_input_of_a_linear_row_sees_it_before_it_is_flattened(
+    norm: str, in_shape: tuple[int, ...]
+) -> None:
+    assert normed_shapes(Block(Row("linear", 5, norm=norm, norm_at="input"), in_shape)) == [in_shape]
+
+
+def normed_shapes(block: Block) -> list[tuple[int, ...]]:
+    seen: list[tuple[int, ...]] = []
+    block.norm.register_forward_hook(lambda module, inputs, output: seen.append(tuple(inputs[0].shape[1:])))
+    block(torch.randn(5, *block.in_shape))
+    return seen
+
+
+def test_the_plain_layer_norm_learns_nothing() -> None:
+    plain = Block(Row("linear", 5, bias=False, norm="layer_plain"), (3,))
+    assert [name for name, _ in plain.named_parameters()] == ["affine.weight"]
+    f = plain.preactivation(torch.randn(4, 3))
+    assert torch.allclose(f.mean(1), torch.zeros(4), atol=1e-6)
+    assert torch.allclose(f.var(1, unbiased=False), torch.ones(4), atol=1e-3)
+    learned = Block(Row("linear", 5, bias=False, norm="layer"), (3,))
+    assert len(list(learned.parameters())) == 3
+
+
+@pytest.mark.parametrize("norm", ["batch", "layer", "layer_plain"])
+def test_norms_take_their_epsilon_from_the_row(norm: str) -> None:
+    assert Block(Row("linear", 5, norm=norm), (3,)).norm.eps == 1e-5
+    assert Block(Row("linear", 5, norm=norm, norm_eps=0.25), (3,)).norm.eps == 0.25
+
+
+def test_activity_is_forward_without_dropout() -> None:
+    block = Block(Row("conv", 4, pool=Pool(2, 2), norm="layer", norm_at="output", dropout=0.5), (3, 8, 8))
+    x = torch.randn(2, 3, 8, 8)
+    activity = block.activity(x)
+    h = block.activate(block.preactivation(x))
+    assert torch.equal(activity, block.pooled(h))
+    torch.manual_seed(1)
+    forward = block(x)
+    torch.manual_seed(1)
+    assert torch.equal(forward, block.hand_on(h))
+    kept = forward != 0
+    assert 0.3 < kept.float().mean() < 0.7
+    assert torch.allclose(forward[kept], 2 * activity[kept])
+    block.eval()
+    assert torch.equal(block(x), activity)
+
+
+def test_activations() -> None:
+    f = torch.tensor([-2.0, 0.0, 0.5])
+    expected = {
+        "relu": [0.0, 0.0, 0.5],
+        "leaky_relu": torch.tensor([-0.02, 0.0, 0.5]).tolist(),
+        "abs": [2.0, 0.0, 0.5],
+        "step": [0.0, 0.0, 1.0],
+        "tanh": torch.tanh(f).tolist(),
+        "sin": torch.sin(f).tolist(),
+        "identity": [-2.0, 0.0, 0.5],
+    }
+    assert {name: ACTIVATIONS[name](f).tolist() for name in ACTIVATIONS} == expected
+
+
+def read_by_the_affine_map(block: Block, x: Tensor) -> Tensor:
+    seen: list[Tensor] = []
+    block.affine.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
+    block(x)
+    return seen[0]
+
+
+def test_down_sampling_moves_patches_into_channels() -> None:
+    block = Block(Row("conv", 5, downsample=2), (1, 2, 4))
+    assert (block.in_shape, block.read_shape, block.out_shape) == ((1, 2, 4), (4, 1, 2), (5, 1, 2))
+    x = torch.tensor([[[[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]]])
+    channels = [[[1.0, 3.0]], [[2.0, 4.0]], [[5.0, 7.0]], [[6.0, 8.0]]]
+    assert read_by_the_affine_map(block, x)[0].tolist() == channels
+
+
+def test_down_sampling_loses_nothing_and_comes_before_the_norm() -> None:
+    block = Block(Row("conv", 5, downsample=2, norm="batch", norm_at="input"), (3, 8, 6))
+    assert normed_shapes(block) == [(12, 4, 3)]
+    block = Block(Row("conv", 5, downsample=2), (3, 8, 6))
+    x = torch.randn(2, 3, 8, 6)
+    assert torch.equal(F.pixel_shuffle(read_by_the_affine_map(block, x), 2), x)
+
+
+def test_down_sampling_refuses_what_it_cannot_divide() -> None:
+    with pytest.raises(UserError, match=r"height and width 2 divides, not 8x7"):
+        Block(Row("conv", 5, downsample=2), (3, 8, 7))
+    with pytest.raises(UserError, match="Only convolutions down-sample"):
+        Block(Row("linear", 5, downsample=2), (3, 8, 8))
+
+
+@pytest.mark.parametrize(("channels", "width"), [(4, 6), (6, 4)])
+def test_groups_must_divide_the_channels_on_both_sides(channels: int, width: int) -> None:
+    Block(Row("conv", 6, groups=3), (6, 8, 8))
+    with pytest.raises(UserError, match=f"from {channels} to {width} channels cannot have 3 groups"):
+        Block(Row("conv", width, groups=3), (channels, 8, 8))
+
+
+@pytest.mark.parametrize("place", ["input", "preactivation", "output"])
+@pytest.mark.parametrize("norm", ["none", "batch", "layer", "layer_plain"])
+@pytest.mark.parametrize(
+    "row", [Row("linear", 5), Row("conv", 4, downsample=2, pool=Pool(2, 2))], ids=["linear", "conv"]
+)
+def test_affinity_in_evaluation_is_as_stated(row: Row, norm: str, place: str) -> None:
+    block = Block(
+        Row(row.kind, row.width, downsample=row.downsample, pool=row.pool, norm=norm, norm_at=place),
+        (3, 8, 8),
+    )
+    block.double()
+    for module in block.modules():
+        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+            module.running_mean.normal_()
+            module.running_var.uniform_(0.5, 2.0)
+    block.eval()
+    a, b = torch.randn(2, 4, 3, 8, 8, dtype=torch.float64)
+    f = block.preactivation
+    curvature = (f(a + b) - f(a) - f(b) + f(torch.zeros_like(a))).abs().max()
+    assert (curvature < 1e-10) == block.affine_in_evaluation
+    assert block.affine_in_evaluation == (norm in ("none", "batch") or place == "output")
