@@ -102,7 +102,8 @@ def test_train_then_restore_gives_what_was_measured(tmp_path: Path) -> None:
     _, data = build(experiment)
     assert data.validation is not None
     batches = Batches.in_order(data.validation, run.preprocessing, 50)
-    accuracy = layer_accuracy(method, batches.epoch(0), "cpu")
+    accuracy, read_out = layer_accuracy(method, batches.epoch(0), "cpu")
+    assert read_out == summary["read_out_accuracy"]
     assert {str(layer): share for layer, share in accuracy.items()} == summary["validation_accuracy"]
     assert Experiment.from_mapping(run.config) == experiment
     assert resume(run) == summary

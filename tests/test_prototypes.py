@@ -7,7 +7,8 @@ import torch
 
 from hff.errors import UserError
 from hff.functional import project
-from hff.prototypes import Head, Prototypes
+from hff.heads import Head
+from hff.prototypes import Prototypes
 
 
 def lengths(prototypes: Prototypes) -> torch.Tensor:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from rich.console import Console, Group
 
 
+READ_OUT = "read-out"
+
+
 @contextmanager
 def display(title: str, *, quiet: bool = False, stream: TextIO | None = None) -> Iterator[Listener]:
     """The listener that suits the stream (standard output if not given)."""
@@ -89,8 +92,7 @@ class LiveDisplay(Listener):
         bar = Table.grid(padding=(0, 2))
         bar.add_row(where, ProgressBar(total=total, completed=done, width=30), left)
         table = Table("layer", "loss", "validation accuracy", box=None, padding=(0, 2))
-        accuracy = self.record.get("validation_accuracy", {})
-        for name, loss, share in rows(self.losses, accuracy):
+        for name, loss, share in rows(self.losses, accuracies(self.record)):
             table.add_row(name, loss, share)
         return Group(bar, table)
 
@@ -120,11 +122,21 @@ def headline(title: str, layers: int, parameters: int, resumed_at: str | None) -
 def line(record: dict[str, Any]) -> str:
     """An epoch's metrics in one line."""
     losses = " ".join(f"{loss:.3f}" for loss in record["loss"].values())
-    accuracy = " ".join(percent(share) for share in record["validation_accuracy"].values())
+    layers = " ".join(percent(share) for share in record["validation_accuracy"].values())
     parts = [f"epoch {record['epoch']}/{record['epochs']}", f"loss {losses}"]
-    parts += [f"accuracy {accuracy}"] if accuracy else []
+    parts += [f"accuracy {layers}"] if layers else []
+    parts += [f"read-out {percent(share)}" for name, share in accuracies(record).items() if name == READ_OUT]
     left = seconds_left(record)
     return "  ".join([*parts, duration(left)] if left else parts)
+
+
+def accuracies(record: dict[str, Any]) -> dict[str, Any]:
+    """The validation accuracy of each layer, and of the read-out where it is not just the last layer's."""
+    layers: dict[str, Any] = record.get("validation_accuracy") or {}
+    read_out = record.get("read_out_accuracy")
+    if not layers or read_out in (None, list(layers.values())[-1]):
+        return layers
+    return {**layers, READ_OUT: read_out}
 
 
 def rows(losses: dict[str, float], accuracy: dict[str, float]) -> Iterator[tuple[str, str, str]]:

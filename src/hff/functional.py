@@ -88,6 +88,58 @@ def forward_forward_loss(positive: Tensor, negative: Tensor, threshold: float) -
     return F.softplus(threshold - positive).mean() + F.softplus(negative - threshold).mean()
 
 
+def mean_goodness(h: Tensor) -> Tensor:
+    """Mean square of all units of h [B, ...] -> [B], which does not grow with the layer."""
+    return h.flatten(1).square().mean(1)
+
+
+def group_goodness(h: Tensor, groups: int) -> Tensor:
+    """Mean square of each of so many equal groups of neighbouring channels of h [B, G S, ...] -> [B, G]."""
+    return h.reshape(h.shape[0], groups, -1).square().mean(2)
+
+
+def symmetric_pair_loss(positive: Tensor, negative: Tensor, sharpness: float) -> Tensor:
+    """SymBa: log(1 + exp(-alpha (g_pos - g_neg))), mean of the goodness of pairs [B], [B] -> []."""
+    return F.softplus(sharpness * (negative - positive)).mean()
+
+
+def marginal_contrastive_loss(
+    features: Tensor, labels: Tensor, margin: float, temperature: float, negatives: Tensor | None = None
+) -> Tensor:
+    """FFCM: -mean_i mean_p log(exp(s'_ip / tau) / sum_{a != i} exp(s'_ia / tau)) over the p of i's class.
+
+    Takes unit features [B, D], labels [B] and unit negatives [N, D], which repel only, and gives []. s' is the
+    cosine; for two features of a class it is min(cosine + margin, 1), so that those who are within the margin
+    pull no longer. A feature that is alone in its class counts as 0.
+    """
+    others = features if negatives is None else torch.cat([features, negatives])
+    count = len(labels)
+    itself = torch.eye(count, len(others), dtype=torch.bool, device=features.device)
+    friends = F.pad(labels.unsqueeze(1) == labels, (0, len(others) - count)) & ~itself
+    cosines = features @ others.T
+    shifted = torch.where(friends, (cosines + margin).clamp_max(1), cosines) / temperature
+    # Not -inf: a row with nothing but itself would be NaN.
+    logs = shifted.masked_fill(itself, torch.finfo(shifted.dtype).min).log_softmax(1)
+    return -(logs.masked_fill(~friends, 0).sum(1) / friends.sum(1).clamp_min(1)).mean()
+
+
+def unit_power(h: Tensor, eps: float = 1e-8) -> Tensor:
+    """Forward-Forward's normalisation h / (sqrt(mean h^2) + eps) over all but the first dimension of h."""
+    power = h.flatten(1).square().mean(1).sqrt() + eps
+    return h / power.view(-1, *(1,) * (h.dim() - 1))
+
+
+def similarity_matrix(h: Tensor) -> Tensor:
+    """Cosines between the samples of h [B, D], each less its own mean -> [B, B] in [-1, 1]."""
+    direction = project(h - h.mean(dim=1, keepdim=True))
+    return (direction @ direction.T).clamp(-1, 1)
+
+
+def similarity_matching_loss(h: Tensor, targets: Tensor) -> Tensor:
+    """Local errors: mean squared difference of the similarity matrices of h [B, D] and targets [B, K] -> []."""
+    return F.mse_loss(similarity_matrix(h), similarity_matrix(targets).detach())
+
+
 def ema_class_means(prototypes: Tensor, sums: Tensor, counts: Tensor, decay: float) -> Tensor:
     """v <- project(decay v + (1 - decay) project(sum)): prototypes as moving averages of class means.
 

@@ -1,14 +1,12 @@
-"""Unit-norm class prototypes and the auxiliary head that turns a feature map into a vector for them."""
+"""Unit-norm class prototypes."""
 
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hff import functional
 from hff.errors import UserError
-from hff.networks import Shape
 
 Update = Literal["gradient", "class_means", "shadow", "smoothed"]
 Init = Literal["random", "class_means", "simplex"]
@@ -116,37 +114,3 @@ def _apart(vectors: Tensor, per_class: int) -> Tensor:
     if per_class > 1:
         copies = copies + 0.1 * functional.project(torch.randn_like(copies))
     return functional.project(copies)
-
-
-class Head(nn.Module):
-    """The vector that a feature map [B, C, H, W] is judged by: pooled, then projected, [B, dim].
-
-    The paper convolves with 1x1 kernels, then pools globally. The two commute, so this pools first and
-    projects the vector: the same numbers at a small part of the cost. A grid keeps more of the map.
-
-    Args:
-        map_shape: [C, H, W].
-        grid: side of the grid that the map is average-pooled to; 1 is global average pooling.
-        channels: width of the projection; 0 means none, the pooled map itself is the vector.
-        hidden: units of a ReLU layer between pooling and projection; 0 means none.
-    """
-
-    def __init__(self, map_shape: Shape, *, grid: int, channels: int, hidden: int = 0) -> None:
-        super().__init__()
-        if grid < 1 or channels < 0 or hidden < 0:
-            raise UserError("grid must be at least 1, and aux_channels and head_hidden at least 0.")
-        depth, height, width = map_shape
-        self.grid = (min(grid, height), min(grid, width))
-        self.dim = depth * self.grid[0] * self.grid[1]
-        layers: list[nn.Module] = []
-        if hidden:
-            layers += [nn.Linear(self.dim, hidden), nn.ReLU()]
-            self.dim = hidden
-        if channels:
-            layers.append(nn.Linear(self.dim, channels))
-            self.dim = channels
-        self.project = nn.Sequential(*layers)
-
-    def forward(self, h: Tensor) -> Tensor:
-        vector: Tensor = self.project(F.adaptive_avg_pool2d(h, self.grid).flatten(1))
-        return vector

@@ -62,12 +62,21 @@ class Batch:
     """Which sample of the training split each row is [B]."""
     key: Key
     """(seed, stage, epoch, step): whatever a method draws for this batch hangs on it."""
+    further: tuple[Tensor, ...] = ()
+    """More views of the same samples, each like x and augmented on its own, for methods that ask for them."""
 
     def uniform(self, count: int, purpose: str) -> Tensor:
         """Numbers in [0, 1) for each sample, [B, count], on the device of x."""
         return uniform(self.index, count, *self.key, purpose).to(self.x.device)
 
+    def normal(self, count: int, purpose: str) -> Tensor:
+        """Standard normal numbers for each sample, [B, count], on the device of x."""
+        # The middle of each cell of the 24-bit grid, in double: its ends would be minus and plus infinity.
+        middle = uniform(self.index, count, *self.key, purpose).double() + 2.0**-25
+        return torch.special.ndtri(middle).to(self.x.device, torch.float32)
+
     def to(self, device: torch.device) -> "Batch":
         if self.x.device == device:
             return self
-        return Batch(self.x.to(device), self.y.to(device), self.index, self.key)
+        further = tuple(view.to(device) for view in self.further)
+        return Batch(self.x.to(device), self.y.to(device), self.index, self.key, further)

@@ -34,16 +34,21 @@ def batch(labels: list[int]) -> Batch:
     return Batch(y[:, None].float(), y, torch.arange(len(y)), (0, 0))
 
 
-def test_every_layer_is_counted_over_all_batches() -> None:
+def test_every_layer_and_the_read_out_are_counted_over_all_batches() -> None:
     batches = [batch([0, 1, 2]), batch([2])]
-    assert layer_accuracy(Oracle(), batches, "cpu") == {0: 1.0, 1: 0.25}
+    assert layer_accuracy(Oracle(), batches, "cpu") == ({0: 1.0, 1: 0.25}, 0.25)
+    method = Oracle()
+    method.read_out = "mean"
+    batches = [batch([1, 2]), batch([0])]
+    # Where the layers disagree, each has one vote and the first class of the two wins.
+    assert layer_accuracy(method, batches, "cpu") == ({0: 1.0, 1: 1 / 3}, 1 / 3)
 
 
 def test_it_runs_in_evaluation_mode_without_gradients_and_restores_each_module() -> None:
     method = Oracle()
     method.train()
     method.blocks[0].eval()
-    assert layer_accuracy(method, [batch([1, 2])], "cpu")[0] == 1.0
+    assert layer_accuracy(method, [batch([1, 2])], "cpu")[0][0] == 1.0
     assert not method.saw_gradients
     assert method.training
     assert method.dropout.training

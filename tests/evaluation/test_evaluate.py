@@ -32,7 +32,8 @@ def test_layers_agree_with_layer_accuracy_and_the_read_out_with_its_layer(
     result = evaluate(method, digits, batch_size=100)
     assert digits.test is not None
     batches = Batches.in_order(digits.test, digits.preprocessing, 77)
-    assert {r.layer: r.accuracy for r in result.layers} == layer_accuracy(method, batches.epoch(0), "cpu")
+    layers = {r.layer: r.accuracy for r in result.layers}
+    assert (layers, result.accuracy) == layer_accuracy(method, batches.epoch(0), "cpu")
     assert result.accuracy == result.layers[0].accuracy != result.layers[1].accuracy
     assert result.top5 == result.layers[0].top5
     assert (result.split, result.samples, result.classes) == ("test", 360, digits.classes)

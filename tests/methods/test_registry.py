@@ -17,7 +17,7 @@ from hff.training.optimisers import Optimisers
 
 SMALL: dict[str, tuple[tuple[int, ...], dict[str, object]]] = {
     "mlp": ((1, 8, 8), {"widths": (24, 20)}),
-    "cnn": ((3, 8, 8), {"channels": (6, 8, 10)}),
+    "cnn": ((3, 8, 8), {"channels": (8, 8, 12)}),
     "alexnet": ((3, 63, 63), {"width_factor": 1 / 32}),
     "vgg11": ((3, 32, 32), {"width_factor": 1 / 32}),
     "vgg16": ((3, 32, 32), {"width_factor": 1 / 32}),
@@ -33,7 +33,7 @@ def small(name: str) -> Network:
 def pairs() -> Iterator[tuple[str, str]]:
     for method, cls in methods.items():
         for name in SMALL:
-            if {row.kind for row in small(name).rows} <= cls.facts.supports:
+            if cls.refusal(small(name), CLASSES) is None:
                 yield method, name
 
 
@@ -108,7 +108,8 @@ def test_gradients_reach_exactly_as_far_as_declared(name: str, net: str) -> None
             assert touched == set(range(depth))
         else:
             own = group_layer(group)
-            assert touched == set(range(max(0, own - reach), own + 1))
+            expected = set() if own is None else set(range(max(0, own - reach), own + 1))
+            assert touched == expected
         method.zero_grad(set_to_none=True)
 
 
@@ -121,14 +122,14 @@ def test_scores_have_one_column_a_class_and_forward_is_deterministic(name: str, 
     assert layers
     assert all(scores.shape == (3, CLASSES) for _, scores in layers)
     assert torch.equal(method(x), method(x))
-    assert torch.allclose(method(x), dict(layers)[len(method.blocks) - 1], atol=1e-5)
+    assert torch.allclose(method(x), method.read(dict(layers)), atol=1e-5)
 
 
 @pytest.mark.parametrize(("name", "net"), list(pairs()))
 def test_gradients_are_means_and_add_up(name: str, net: str) -> None:
     method = create(name, small(net), CLASSES)
-    if method.facts.needs_negatives:
-        pytest.skip("the negatives of the halves differ from those of the whole")
+    if not method.facts.data_parallel:
+        pytest.skip("its loss relates the samples of a batch to each other")
     stage = method.stages(1)[0]
     method.eval()
     (whole,) = batches(small(net), 1, size=8)
@@ -145,16 +146,16 @@ def test_gradients_are_means_and_add_up(name: str, net: str) -> None:
         for half in (slice(0, 4), slice(4, 8))
     ]
     for a, b in zip(gradients([whole]), gradients(halves), strict=True):
-        assert torch.allclose(a, b, atol=1e-6)
+        assert torch.allclose(a, b, atol=1e-6 * max(1.0, float(a.abs().max())))
 
 
 @pytest.mark.parametrize("name", methods)
 def test_beats_chance_on_digits(name: str, digits: DataSet) -> None:
     net = network("mlp", digits.in_shape, 10, widths=(64, 64))
-    if not {row.kind for row in net.rows} <= methods[name].facts.supports:
-        net = network("cnn", digits.in_shape, 10, channels=(8, 16))
-    summary = fit(create(name, net, 10), digits, Settings(epochs=4, batch_size=32))
-    assert max(summary["validation_accuracy"].values()) > 0.8
+    if methods[name].refusal(net, 10):
+        net = network("cnn", digits.in_shape, 10, channels=(10, 20))
+    summary = fit(create(name, net, 10), digits, Settings(epochs=6, batch_size=32, learning_rate=3e-3))
+    assert summary["read_out_accuracy"] > 0.8
 
 
 @pytest.mark.parametrize("name", methods)

@@ -80,8 +80,9 @@ def predict(run: "Run", files: Sequence[Path], device: str) -> list[dict[str, An
         batch = files[start : start + BATCH]
         x = torch.stack([preprocessing.read_image(file) for file in batch]).to(device)
         with torch.no_grad():
-            final = _opinions(method(x), classes)
-            layers = {layer: _opinions(scores, classes) for layer, scores in method.layer_scores(x)}
+            scores = dict(method.layer_scores(x))
+        final = _opinions(method.read(scores), classes)
+        layers = {layer: _opinions(each, classes) for layer, each in scores.items()}
         for i, file in enumerate(batch):
             opinions = [{"layer": layer, **each[i]} for layer, each in layers.items()]
             predictions.append({"file": str(file), **final[i], "layers": opinions})

@@ -234,7 +234,9 @@ def _answer(summary: dict[str, Any], out: Path, given: argparse.Namespace) -> No
         return
     if given.quiet:
         return
-    accuracy = summary.get("validation_accuracy") or {}
+    from hff.display import accuracies
+
+    accuracy = accuracies(summary)
     if accuracy:
         rows = [(layer, percent(share)) for layer, share in accuracy.items()]
         write()

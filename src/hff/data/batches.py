@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Self
 
 import torch
+from torch import Tensor
 
 from hff.data.augmentation import DRAWS, Augmentation
 from hff.data.examples import Examples
@@ -24,8 +25,9 @@ class Batches:
         augmentation: Augmentation,
         shuffle: bool = True,
         drop_last: bool = False,
+        views: int = 1,
     ) -> None:
-        """key: (seed, stage)."""
+        """key: (seed, stage); views: how many variations of each sample a batch has."""
         if batch_size < 1:
             raise UserError(f"The batch size must be at least 1, not {batch_size}.")
         if drop_last and len(examples) < batch_size:
@@ -39,6 +41,7 @@ class Batches:
         self.augmentation = augmentation
         self.shuffle = shuffle
         self.drop_last = drop_last
+        self.views = views
 
     @classmethod
     def in_order(cls, examples: Examples, preprocessing: Preprocessing, batch_size: int) -> Self:
@@ -56,8 +59,14 @@ class Batches:
         order = permutation(count, *self.key, epoch, "order") if self.shuffle else torch.arange(count)
         steps = range(start, len(self))
         indices = [order[step * self.batch_size : (step + 1) * self.batch_size] for step in steps]
-        random = self.augmentation != Augmentation.none()
         for step, index, stored in zip(steps, indices, self.examples.stream(indices), strict=True):
-            draws = uniform(index, DRAWS, *self.key, epoch, "augmentation") if random else None
-            x = self.augmentation(stored, draws, self.preprocessing.size)
-            yield Batch(self.preprocessing(x), self.examples.labels[index], index, (*self.key, epoch, step))
+            x, *further = (self._view(stored, index, epoch, view) for view in range(self.views))
+            yield Batch(x, self.examples.labels[index], index, (*self.key, epoch, step), tuple(further))
+
+    def _view(self, stored: Tensor, index: Tensor, epoch: int, view: int) -> Tensor:
+        """One variation of the stored samples [B, ...], as a network gets it."""
+        draws = None
+        if self.augmentation != Augmentation.none():
+            purpose = ("augmentation", view) if view else ("augmentation",)
+            draws = uniform(index, DRAWS, *self.key, epoch, *purpose)
+        return self.preprocessing(self.augmentation(stored, draws, self.preprocessing.size))

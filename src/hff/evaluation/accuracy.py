@@ -10,21 +10,28 @@ from hff.methods import Method
 from hff.randomness import Batch
 
 
-def layer_accuracy(method: Method, batches: Iterable[Batch], device: torch.device | str) -> dict[int, float]:
-    """The share of samples that each layer classifies correctly, in evaluation mode and without gradients."""
+def layer_accuracy(
+    method: Method, batches: Iterable[Batch], device: torch.device | str
+) -> tuple[dict[int, float], float]:
+    """The share of samples that each layer classifies correctly, and the final read-out.
+
+    Taken in evaluation mode and without gradients.
+    """
     correct: dict[int, torch.Tensor] = {}
+    correct_at_last = torch.tensor(0)
     count = 0
     with evaluation_mode(method):
         for batch in batches:
             batch = batch.to(torch.device(device))
             count += len(batch.y)
-            for layer, scores in method.layer_scores(batch.x):
-                # Summed where the scores are: asking for each number would wait for the device every time.
-                hits = (scores.argmax(1) == batch.y).sum()
-                correct[layer] = correct[layer] + hits if layer in correct else hits
+            scores = dict(method.layer_scores(batch.x))
+            # Summed where the scores are: asking for each number would wait for the device every time.
+            for layer, each in scores.items():
+                correct[layer] = correct.get(layer, 0) + (each.argmax(1) == batch.y).sum()
+            correct_at_last = correct_at_last + (method.read(scores).argmax(1) == batch.y).sum()
     if count == 0:
         raise UserError("There is no sample to measure the accuracy on; give a split that is not empty.")
-    return {layer: int(hits) / count for layer, hits in sorted(correct.items())}
+    return {layer: int(hits) / count for layer, hits in sorted(correct.items())}, int(correct_at_last) / count
 
 
 @contextmanager

@@ -84,10 +84,11 @@ def evaluate(
     with evaluation_mode(method):
         for batch in batches.epoch(0):
             batch = batch.to(device)
-            for layer, scores in method.layer_scores(batch.x):
+            found = dict(method.layer_scores(batch.x))
+            for layer, scores in found.items():
                 tally = layers.setdefault(layer, Tally(len(data.classes), scales.get(layer, 1.0)))
                 tally.add(scores, batch.y)
-            scores = method(batch.x)
+            scores = method.read(found)
             final.add(scores, batch.y)
             cells = batch.y * len(data.classes) + scores.argmax(1)
             confusion += torch.bincount(cells.cpu(), minlength=len(confusion))

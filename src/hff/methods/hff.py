@@ -9,18 +9,21 @@ from torch import Tensor, nn
 
 from hff import functional
 from hff.errors import UserError
+from hff.heads import Head
 from hff.methods.method import (
     Facts,
+    GreedyEpochs,
     Method,
     ParameterSet,
     ReadOut,
+    Schedule,
     Stage,
     group_layer,
     group_name,
     register,
 )
 from hff.networks import WITHOUT_GRADIENT, Network
-from hff.prototypes import Head, Init, Prototypes, Update
+from hff.prototypes import Init, Prototypes, Update
 from hff.randomness import Batch
 
 
@@ -86,8 +89,8 @@ class HFF(Method):
         grid: int = 4,
         head_hidden: int = 256,
         loss_tap: Literal["map", "pooled"] = "pooled",
-        schedule: Literal["joint", "greedy"] = "joint",
-        greedy_epochs: Literal["each", "shared"] = "each",
+        schedule: Schedule = "joint",
+        greedy_epochs: GreedyEpochs = "each",
         read_out: ReadOut = "last",
     ) -> None:
         super().__init__(network, classes, read_out=read_out)
@@ -134,16 +137,6 @@ class HFF(Method):
                 )
             )
 
-    def stages(self, epochs: int) -> list[Stage]:
-        if self.schedule == "joint":
-            return super().stages(epochs)
-        depth = len(self.blocks)
-        if self.greedy_epochs == "each":
-            shares = [epochs] * depth
-        else:
-            shares = [epochs // depth + (layer < epochs % depth) for layer in range(depth)]
-        return [Stage(f"layer {layer}", (layer,), share) for layer, share in enumerate(shares)]
-
     def prepare(self, stage: Stage, batches: Callable[[], Iterable[Batch]]) -> None:
         if self.prototype_init != "class_means":
             return
@@ -177,7 +170,9 @@ class HFF(Method):
         return self._leave(self._forward(layer, h)[1])
 
     def after_step(self, group: str) -> None:
-        self._prototypes(group_layer(group)).after_step()
+        layer = group_layer(group)
+        assert layer is not None
+        self._prototypes(layer).after_step()
 
     def reduced_buffers(self) -> list[Tensor]:
         return [

@@ -2,7 +2,7 @@
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -14,6 +14,8 @@ from hff.networks import Block, Network
 from hff.randomness import Batch, seed_of
 
 ReadOut = Literal["last", "best", "mean"] | int
+Schedule = Literal["joint", "greedy"]
+GreedyEpochs = Literal["each", "shared"]
 
 
 @dataclass(frozen=True)
@@ -23,13 +25,14 @@ class Facts:
     title: str
     paper: str
     passes: str
-    """Forward passes for one prediction, as a formula in C, the number of classes."""
+    """Forward passes for one prediction, as a formula in C, the number of classes, by default options."""
     needs_negatives: bool
     gradient_reach: int | Literal["all"]
     """How many blocks below its own the loss of a block reaches; 0 is strictly local."""
     supports: frozenset[str] = frozenset({"linear", "conv"})
     """Kinds of rows that the rule can train."""
     data_parallel: bool = True
+    """False: a loss relates the samples of a batch to each other, so its parts do not add up to the whole."""
     layer_local: bool = True
     """Whether the rule has a `layer_step`, on which pipelining over layers rests."""
 
@@ -67,15 +70,29 @@ class Method(nn.Module, ABC):
 
     name: ClassVar[str]
     facts: ClassVar[Facts]
+    views: int = 1
+    """How many variations of each sample a batch shall have, each augmented on its own."""
+    schedule: Schedule = "joint"
+    """Whether each batch trains all blocks, or one block after the other is trained."""
+    greedy_epochs: GreedyEpochs = "each"
+    """Whether each block gets all epochs when greedy, or the blocks share them."""
     best_layer: Tensor
 
-    def __init__(self, network: Network, classes: int, *, read_out: ReadOut = "last") -> None:
+    def __init__(
+        self,
+        network: Network,
+        classes: int,
+        *,
+        read_out: ReadOut = "last",
+        blocks: Sequence[nn.Module] | None = None,
+    ) -> None:
+        """blocks: those of the rule itself, where they are more than rows of the network."""
         super().__init__()
         if classes < 2:
             raise UserError(f"A classifier needs at least 2 classes, but the data has {classes}.")
         self.classes = classes
         self.read_out = read_out
-        self.blocks = nn.ModuleList(network.blocks())
+        self.blocks = nn.ModuleList(network.blocks() if blocks is None else blocks)
         self.register_buffer("best_layer", torch.tensor(len(self.blocks) - 1))
         if isinstance(read_out, int) and not -len(self.blocks) <= read_out < len(self.blocks):
             raise UserError(f"read_out {read_out} is no layer of a network with {len(self.blocks)} layers.")
@@ -85,9 +102,32 @@ class Method(nn.Module, ABC):
         assert isinstance(block, Block)
         return block
 
+    @classmethod
+    def refusal(cls, network: Network, classes: int) -> str | None:
+        """Why the rule cannot train this network, in one sentence; None if it can."""
+        refused = {row.kind for row in network.rows} - cls.facts.supports
+        if not refused:
+            return None
+        return (
+            f"{cls.facts.title} trains {' and '.join(sorted(cls.facts.supports))} layers only, "
+            f"but network {network.name!r} has {' and '.join(sorted(refused))} layers."
+        )
+
+    @property
+    def passes(self) -> int:
+        """Forward passes for one prediction."""
+        return self.classes if self.facts.passes == "C" else int(self.facts.passes)
+
     def stages(self, epochs: int) -> list[Stage]:
-        """The parts of the training, in order; by default one, in which all blocks learn."""
-        return [Stage("joint", tuple(range(len(self.blocks))), epochs)]
+        """The parts of the training, in order: all blocks at once, or one after the other."""
+        depth = len(self.blocks)
+        if self.schedule == "joint":
+            return [Stage("joint", tuple(range(depth)), epochs)]
+        if self.greedy_epochs == "each":
+            spans = [epochs] * depth
+        else:
+            spans = [epochs // depth + (layer < epochs % depth) for layer in range(depth)]
+        return [Stage(f"layer {layer}", (layer,), span) for layer, span in enumerate(spans)]
 
     def prepare(self, stage: Stage, batches: Callable[[], Iterable[Batch]]) -> None:
         """Sets what depends on the data before a stage begins; `batches` walks the training split once."""
@@ -104,6 +144,10 @@ class Method(nn.Module, ABC):
             group_name(layer): [ParameterSet(list(self.block(layer).parameters()))] for layer in stage.blocks
         }
 
+    def present(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The input of the first block, and the labels that go with it."""
+        return batch.x, batch.y
+
     def layer_step(self, layer: int, h: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Forward of one block on its input h, local loss, `backward()`.
 
@@ -117,21 +161,26 @@ class Method(nn.Module, ABC):
         return out
 
     def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
-        """Yields (group, loss) as soon as the gradients of a group are complete; the loop then steps it.
+        """Yields (group, loss) as soon as the gradients of a group are complete; the loop then steps it."""
+        h, y = self.present(batch)
+        yield from self.sweep(h, y, stage, max(stage.blocks, default=-1) + 1)
 
-        Only one block's graph is alive at any moment.
+    def sweep(
+        self, h: Tensor, y: Tensor, stage: Stage, depth: int
+    ) -> Generator[tuple[str, Tensor], None, Tensor]:
+        """Takes h through the first `depth` blocks, those of the stage learning by `layer_step`.
+
+        Yields like `update` and returns what the last block hands on. Only one block's graph is alive at any
+        moment.
         """
-        h = batch.x
-        with torch.no_grad():
-            for layer in range(min(stage.blocks)):
-                h = self.pass_on(layer, h)
-        for layer in range(min(stage.blocks), max(stage.blocks) + 1):
+        for layer in range(depth):
             if layer in stage.blocks:
-                loss, h = self.layer_step(layer, h, batch.y)
+                loss, h = self.layer_step(layer, h, y)
                 yield group_name(layer), loss
             else:
                 with torch.no_grad():
                     h = self.pass_on(layer, h)
+        return h
 
     def after_step(self, group: str) -> None:
         """What follows an optimiser step of a group: renormalisation, moving averages."""
@@ -149,20 +198,32 @@ class Method(nn.Module, ABC):
         if accuracy:
             self.best_layer.fill_(max(accuracy, key=lambda layer: (accuracy[layer], layer)))
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The final scores [B, C], by the chosen read-out."""
+    @property
+    def voters(self) -> Sequence[int]:
+        """The layers that have a say in the read-out."""
         if self.read_out == "mean":
-            return torch.stack([scores for _, scores in self.layer_scores(x)]).mean(0)
+            return range(len(self.blocks))
         if self.read_out == "best":
-            wanted = int(self.best_layer)
-        elif self.read_out == "last":
-            wanted = len(self.blocks) - 1
-        else:
-            wanted = self.read_out % len(self.blocks)
+            return [int(self.best_layer)]
+        return [(-1 if self.read_out == "last" else self.read_out) % len(self.blocks)]
+
+    def read(self, scores: Mapping[int, Tensor]) -> Tensor:
+        """The final scores [B, C], from those of the layers."""
+        return torch.stack([scores[layer] for layer in self.voters if layer in scores]).mean(0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The final scores [B, C], by the chosen read-out; layers above the last voter are not computed."""
+        voters, found = self.voters, {}
         for layer, scores in self.layer_scores(x):
-            if layer == wanted:
-                return scores
-        raise UserError(f"Layer {wanted} of {self.facts.title} gives no scores, so it cannot be read out.")
+            if layer in voters:
+                found[layer] = scores
+            if layer >= max(voters):
+                break
+        if not found:
+            raise UserError(
+                f"Layer {max(voters)} of {self.facts.title} gives no scores, so it cannot be read out."
+            )
+        return self.read(found)
 
 
 def group_name(layer: int) -> str:
@@ -170,9 +231,10 @@ def group_name(layer: int) -> str:
     return f"block{layer}"
 
 
-def group_layer(group: str) -> int:
-    """The layer that `group_name` named."""
-    return int(group.removeprefix("block"))
+def group_layer(group: str) -> int | None:
+    """The layer that `group_name` named; None if the group is no block's."""
+    number = group.removeprefix("block")
+    return int(number) if number.isdigit() else None
 
 
 methods: dict[str, type[Method]] = {}
@@ -193,12 +255,8 @@ def create(name: str, network: Network, classes: int, *, seed: int = 0, **option
     for option in options:
         if option not in valid:
             raise unknown(f"parameter of method {name!r}:", option, valid)
-    refused = {row.kind for row in network.rows} - method.facts.supports
-    if refused:
-        raise UserError(
-            f"{method.facts.title} trains {' and '.join(sorted(method.facts.supports))} layers only, "
-            f"but network {network.name!r} has {' and '.join(sorted(refused))} layers."
-        )
+    if refusal := method.refusal(network, classes):
+        raise UserError(refusal)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, "initialisation"))
         return method(network, classes, **options)

@@ -80,7 +80,9 @@ class _Training:
         self.at = _Position()
         self.losses: dict[str, Tensor] = {}
         self.stop = threading.Event()
-        self.resumed_optimisers: dict[str, Tensor] | None = None
+        self.resuming = False
+        self.optimiser_state: dict[str, Tensor] = {}
+        """Of the checkpoint or of the stage before: a group that goes on learning keeps its moments."""
 
     def go(self) -> dict[str, Any]:
         if self.run and (summary := self.run.summary()):
@@ -107,16 +109,17 @@ class _Training:
             stage.batch_size or self.settings.batch_size,
             (self.seed, self.at.stage),
             self.data.augmentation,
+            views=self.method.views,
         )
         optimisers = Optimisers(self.method, stage, self.settings)
-        if self.resumed_optimisers is not None:
-            optimisers.load_state(self.resumed_optimisers)
-            self.resumed_optimisers = None
-        else:
+        if not self.resuming:
             self._prepare(stage, batches.batch_size)
+        optimisers.load_state(self.optimiser_state)
+        self.resuming = False
         record: dict[str, Any] = {}
         while self.at.epoch < stage.epochs:
             record = self._train_epoch(stage, batches, optimisers)
+        self.optimiser_state = optimisers.state()
         self.at.stage, self.at.epoch = self.at.stage + 1, 0
         return record
 
@@ -165,7 +168,7 @@ class _Training:
         broken = [group for group, loss in losses.items() if not math.isfinite(loss)]
         if broken:
             raise UserError(f"The loss of {broken[0]} is not finite any more; take a smaller learning rate.")
-        accuracy = self._validate(stage)
+        accuracy, read_out = self._validate(stage)
         self.method.observe_validation(accuracy)
         self.losses = {}
         self.at.epoch, self.at.step = self.at.epoch + 1, 0
@@ -176,6 +179,7 @@ class _Training:
             "epochs": sum(each.epochs for each in self.stages),
             "loss": losses,
             "validation_accuracy": {str(layer): a for layer, a in accuracy.items()},
+            "read_out_accuracy": read_out,
             "learning_rate": rate,
             "seconds": round(time.perf_counter() - self.clock, 3),
         }
@@ -183,14 +187,16 @@ class _Training:
             self.run.append_metrics(record)
         return record
 
-    def _validate(self, stage: Stage) -> dict[int, float]:
+    def _validate(self, stage: Stage) -> tuple[dict[int, float], float | None]:
+        """The accuracy of each layer that has learned by now, and of the read-out if all its layers have."""
         if self.data.validation is None:
-            return {}
+            return {}, None
         batches = Batches.in_order(self.data.validation, self.data.preprocessing, 512)
-        accuracy = layer_accuracy(self.method, batches.epoch(0), self.device)
+        accuracy, read_out = layer_accuracy(self.method, batches.epoch(0), self.device)
         # While layers are trained one after the other, those above the current one know nothing yet.
         known = max(stage.blocks, default=len(self.method.blocks) - 1)
-        return {layer: a for layer, a in accuracy.items() if layer <= known}
+        reached = max(self.method.voters) <= known
+        return {layer: a for layer, a in accuracy.items() if layer <= known}, read_out if reached else None
 
     def _mean_losses(self) -> dict[str, float]:
         steps = max(1, self.at.step)
@@ -223,6 +229,7 @@ class _Training:
             "parameters": sum(p.numel() for p in self.method.parameters()),
             "loss": last.get("loss", {}),
             "validation_accuracy": last.get("validation_accuracy", {}),
+            "read_out_accuracy": last.get("read_out_accuracy"),
             "best_layer": int(self.method.best_layer),
             "seconds": round(time.perf_counter() - self.clock, 3),
         }
@@ -250,7 +257,8 @@ class _Training:
         self.losses = {
             n.removeprefix("loss/"): t.to(self.device) for n, t in tensors.items() if n.startswith("loss/")
         }
-        self.resumed_optimisers = {
+        self.resuming = True
+        self.optimiser_state = {
             n.removeprefix("optimiser/"): t for n, t in tensors.items() if n.startswith("optimiser/")
         }
         return f"{self.stages[self.at.stage].name}, epoch {self.at.epoch + 1}, step {self.at.step}"

@@ -56,10 +56,12 @@ class Optimisers:
         }
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """The inverse of `state`."""
+        """The inverse of `state`; what belongs to groups that do not learn here is left out."""
         parameters = {name: parameter for parameter, name in self._names.items()}
         for key, value in state.items():
             group, name, quantity = key.split("/")
+            if group not in self._optimisers:
+                continue
             parameter = parameters[name]
             optimiser = self._optimisers[group]
             # Plain kernels count their steps on the CPU; all else lives where its parameter does.

@@ -1,0 +1,52 @@
+"""Mono-Forward: every layer projects its activity to class scores and learns by their cross-entropy."""
+
+from torch import Tensor, nn
+
+from hff.heads import Head
+from hff.methods.local import LocalMethod
+from hff.methods.method import Facts, GreedyEpochs, ReadOut, Schedule, register
+from hff.networks import Network
+
+
+@register
+class MonoForward(LocalMethod):
+    """Each layer has a matrix M without bias; its scores are M h, its loss their cross-entropy.
+
+    Args:
+        grid: side of the grid that a map is average-pooled to before the projection; 1 is global pooling, 0
+            projects the whole map.
+        schedule: update all layers with each batch (joint), or one layer after the other (greedy).
+        greedy_epochs: whether each layer gets all epochs when greedy, or the layers share them.
+        read_out: the last layer's scores, or the mean of all, which decides like their sum.
+    """
+
+    name = "mono_forward"
+    facts = Facts(
+        title="Mono-Forward",
+        paper="Gong, Li and Abdulla 2025, Mono-Forward: Backpropagation-free algorithm (arXiv 2501.09238)",
+        passes="1",
+        needs_negatives=False,
+        gradient_reach=0,
+    )
+
+    def __init__(
+        self,
+        network: Network,
+        classes: int,
+        *,
+        grid: int = 4,
+        schedule: Schedule = "joint",
+        greedy_epochs: GreedyEpochs = "each",
+        read_out: ReadOut = "last",
+    ) -> None:
+        super().__init__(network, classes, read_out=read_out)
+        self.schedule = schedule
+        self.greedy_epochs = greedy_epochs
+        self.heads = nn.ModuleList(
+            Head(self.block(layer).out_shape, grid=grid, channels=classes, bias=False)
+            for layer in range(len(self.blocks))
+        )
+
+    def scores(self, layer: int, activity: Tensor) -> Tensor:
+        scores: Tensor = self.heads[layer](activity)
+        return scores
