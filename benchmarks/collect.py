@@ -16,6 +16,8 @@ from hff.training import Run
 
 RESULTS = Path(__file__).parents[1] / "results"
 EVALUATION = "eval-test.json"
+READ_OUT = "read_out"
+"""The name of the final answer where layers are named by their numbers."""
 
 
 def run_folders(paths: list[Path]) -> list[Path]:
@@ -56,9 +58,12 @@ def accuracy(folder: Path) -> dict[str, Any]:
 
 
 def curve(folder: Path) -> Iterator[dict[str, Any]]:
+    """The loss and validation accuracy of each layer, and the accuracy of the read-out, epoch by epoch."""
     run = Run.open(folder)
     for record in run.metrics():
-        for layer, share in record["validation_accuracy"].items():
+        read_out = record.get("read_out_accuracy")
+        final = {} if read_out is None else {READ_OUT: read_out}
+        for layer, share in {**record["validation_accuracy"], **final}.items():
             loss = record["loss"].get(f"block{layer}", record["loss"].get("network"))
             yield {
                 "experiment": run.config["name"],
@@ -68,6 +73,45 @@ def curve(folder: Path) -> Iterator[dict[str, Any]]:
                 "loss": f"{loss:.4f}" if loss is not None else "",
                 "validation_accuracy": f"{100 * share:.2f}",
             }
+
+
+def tuning_row(folder: Path, varied: str) -> dict[str, Any]:
+    """A trial that was judged on the validation split."""
+    run = Run.open(folder)
+    config, summary, records = run.config, run.summary() or {}, run.metrics()
+    machine = json.loads((folder / "environment.json").read_text())
+    return {
+        "data": config["data"]["name"],
+        "network": config["network"]["name"],
+        "method": config["method"]["name"],
+        "varied": varied,
+        "epochs": summary["epochs"],
+        "training_samples": summary["training_samples"],
+        "validation_accuracy": f"{100 * summary['read_out_accuracy']:.2f}",
+        "layer_accuracy": " ".join(f"{100 * share:.2f}" for share in summary["validation_accuracy"].values()),
+        "curve_of_last_layer": " ".join(
+            f"{100 * list(record['validation_accuracy'].values())[-1]:.2f}" for record in records
+        ),
+        "seed": config["seed"],
+        "command": machine["command"],
+        **{key: machine[key] for key in ("hff", "torch", "processor", "threads")},
+        "date": machine["started"][:10],
+    }
+
+
+def write_tuning(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Puts trials into the table, in place of those with the same commands."""
+    fresh = {row["command"] for row in rows}
+    with path.open(newline="") as file:
+        kept = [row for row in csv.DictReader(file) if row["command"] not in fresh]
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(
+            sorted(
+                [*kept, *rows], key=lambda row: [row[key] for key in ("data", "network", "method", "varied")]
+            )
+        )
 
 
 def merge(path: Path, rows: list[dict[str, Any]]) -> None:

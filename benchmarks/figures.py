@@ -5,9 +5,10 @@ from collections import defaultdict
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+from collect import READ_OUT, RESULTS
 from matplotlib.axes import Axes
 
-ROOT = Path(__file__).parents[1]
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
 LAYERS = ["#9ecae1", "#4292c6", "#084594"]
 BACKPROP = "#d95f0e"
 CIFAR10_BACKPROP = "cifar10_cnn_backprop_2e-3"
@@ -18,7 +19,7 @@ def curves() -> dict[tuple[str, str], list[tuple[int, float]]]:
     """(experiment, layer) -> [(epoch, validation accuracy)], of the first seed measured."""
     seeds: dict[str, str] = {}
     found: dict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
-    with (ROOT / "results" / "curves.csv").open(newline="") as file:
+    with (RESULTS / "curves.csv").open(newline="") as file:
         for row in csv.DictReader(file):
             if seeds.setdefault(row["experiment"], row["seed"]) == row["seed"]:
                 point = int(row["epoch"]), float(row["validation_accuracy"])
@@ -30,9 +31,9 @@ def draw(axes: Axes, experiment: str, rival: str, title: str, lowest: float) -> 
     """The layers of HFF and, dashed, the same network trained by backprop."""
     for (name, layer), points in curves().items():
         epochs, shares = zip(*points, strict=True)
-        if name == experiment:
+        if name == experiment and layer.isdigit():
             axes.plot(epochs, shares, color=LAYERS[int(layer)], linewidth=2, label=f"HFF, layer {layer}")
-        elif name == rival:
+        elif name == rival and layer.isdigit():
             axes.plot(epochs, shares, color=BACKPROP, linestyle="--", linewidth=2, label="backprop")
     axes.set(title=title, xlabel="epoch", ylabel="validation accuracy (%)")
     axes.set_ylim(bottom=lowest)
@@ -41,15 +42,49 @@ def draw(axes: Axes, experiment: str, rival: str, title: str, lowest: float) -> 
     axes.legend(frameon=False, loc="lower right")
 
 
+def draw_rivals(axes: Axes, data: str, networks: str, lowest: float) -> None:
+    """The read-out of every method on one kind of network, its name at the end of its curve."""
+    found = curves()
+    with (RESULTS / "rivals.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["data"] == data]
+    rows = [row for row in rows if row["network"].startswith("mlp") == (networks == "mlp")]
+    ends = []
+    for row, colour in zip(rows, plt.colormaps["tab10"].colors, strict=False):  # type: ignore[attr-defined]
+        epochs, shares = zip(*found[f"{data}_{row['subject']}_small", READ_OUT], strict=True)
+        yardstick = row["method"] in ("hff", "backprop")
+        style = "-" if row["method"] == "hff" else "--" if yardstick else "-"
+        axes.plot(epochs, shares, style, color=colour, linewidth=2.5 if yardstick else 1.5)
+        ends.append((shares[-1], row["method"], colour, epochs[-1]))
+    place = lowest
+    gap = (100 - lowest) / 24
+    for share, name, colour, epoch in sorted(ends):
+        place = max(place + gap, share)
+        axes.annotate(f"{name} {share:.1f}", (epoch, place), (6, 0), textcoords="offset points", color=colour,
+                      va="center", fontsize=8)  # fmt: skip
+    titles = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "mlp": "MLP 3 x 1000", "cnn": "small CNN"}
+    axes.set(title=f"{titles[data]}, {titles[networks]}", xlabel="epoch", ylabel="validation accuracy (%)")
+    axes.set_ylim(lowest, max(100, place))
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", alpha=0.3)
+    axes.margins(x=0)
+
+
+def rivals() -> None:
+    figure, panels = plt.subplots(2, 2, figsize=(12, 8), layout="constrained")
+    for line, (data, lowest) in zip(panels, (("mnist", 90), ("fashion_mnist", 76)), strict=True):
+        for axes, networks in zip(line, ("mlp", "cnn"), strict=True):
+            draw_rivals(axes, data, networks, lowest)
+    figure.savefig(IMAGES / "rivals.png")
+
+
 def main() -> None:
     plt.rcParams.update({"font.size": 10, "figure.dpi": 130})
+    rivals()
     figure, panels = plt.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
     draw(panels[0], "cifar10_cnn", CIFAR10_BACKPROP, "CIFAR-10, CNN 32-64-128", 40)
     draw(panels[1], "fashion_mnist_mlp", "fashion_mnist_mlp_backprop", "Fashion-MNIST, MLP 3 x 2000", 80)
     draw(panels[2], "mnist_mlp", "mnist_mlp_backprop", "MNIST, MLP 3 x 2000", 94)
-    target = ROOT / "docs" / "images" / "curves.png"
-    target.parent.mkdir(exist_ok=True)
-    figure.savefig(target)
+    figure.savefig(IMAGES / "curves.png")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,212 @@
+"""Measures what methods cost, side by side: python benchmarks/cost.py mnist_mlp mnist_mlp_backprop
+
+`results/cost.csv` gets a row for each recipe: the median seconds of a training epoch and of 10,000
+predictions, the peak memory of training, the spread of the epoch's seconds over the rounds (interquartile
+range relative to the median), and the command, versions and hardware. Rows of the same experiment and seed
+are replaced. Inputs are random, in the shape of the recipe's data, so no data files are needed. An epoch is
+one of `epochs` over `training_images`; where layers are trained one after the other, the mean over them.
+
+The recipes take turns, round by round, so that what else the machine does falls on all of them; still,
+compare rows of one command only. The number of threads is torch's: set OMP_NUM_THREADS.
+"""
+
+import argparse
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from collect import RESULTS, merge
+
+from hff.data import datasets
+from hff.errors import UserError, unknown
+from hff.experiment import PARTS, Experiment, create_method, overridden
+from hff.networks import network
+from hff.randomness import Batch
+from hff.recipes import read
+from hff.training.cost import (
+    Task,
+    epoch_seconds,
+    interleaved,
+    peak_memory,
+    predictions,
+    random_batch,
+    trained_stages,
+    training_steps,
+)
+from hff.training.run import environment
+
+PREDICTION_BATCH = 250
+PREDICTIONS = 500
+"""How many are timed; the table gives the time of 10,000."""
+PREDICTION = "prediction"
+MEGABYTE = 1e6
+
+Seconds = Mapping[int | str, list[float]]
+"""Of each stage, by its number, and of the prediction: the seconds of each round."""
+
+
+@dataclass
+class Subject:
+    """An experiment under measurement."""
+
+    experiment: Experiment
+    in_shape: tuple[int, ...]
+    classes: int
+
+    def __post_init__(self) -> None:
+        self.build = partial(create_method, self.experiment, self.in_shape, self.classes)
+        self.method = self.build()
+        self.stages = trained_stages(self.method, self.experiment.training)
+
+    def tasks(self, steps: int) -> dict[int | str, Task]:
+        """The steps of each stage, by its number, and the predictions."""
+        settings = self.experiment.training
+        tasks: dict[int | str, Task] = {}
+        for number, stage in enumerate(self.stages):
+            size = stage.batch_size or settings.batch_size
+            batches = self._batches(size, steps, self.method.views)
+            tasks[number] = training_steps(self.method, stage, settings, batches)
+        images = self._batches(PREDICTION_BATCH, PREDICTIONS // PREDICTION_BATCH)
+        tasks[PREDICTION] = predictions(self.method, [batch.x for batch in images])
+        return tasks
+
+    def row(self, seconds: Seconds, steps: int, images: int) -> dict[str, Any]:
+        """The line of the table."""
+        experiment, settings = self.experiment, self.experiment.training
+        by_round = zip(*(seconds[number] for number in range(len(self.stages))), strict=True)
+        epochs = [
+            epoch_seconds(self.stages, [stage / steps for stage in stages], settings, images)
+            for stages in by_round
+        ]
+        predicted = statistics.median(seconds[PREDICTION]) * 10_000 / PREDICTIONS
+        chosen = experiment.network
+        table = network(chosen.name, self.in_shape, self.classes, **chosen.options)
+        widths = "-".join(str(row.width) for row in table.rows)
+        machine = environment()
+        return {
+            "experiment": experiment.name,
+            "seed": experiment.seed,
+            "method": experiment.method.name,
+            "network": f"{experiment.network.name} {widths}",
+            "parameters": sum(parameter.numel() for parameter in self.method.parameters()),
+            "batch_size": settings.batch_size,
+            "epochs": sum(stage.epochs for stage in self.stages),
+            "training_images": images,
+            "seconds_per_epoch": f"{statistics.median(epochs):.3g}",
+            "seconds_per_10000_predictions": f"{predicted:.3g}",
+            "passes": self.method.passes,
+            "peak_memory_mb": f"{peak_memory(self.build, settings, self.in_shape) / MEGABYTE:.1f}",
+            "rounds": len(epochs),
+            "spread": f"{spread(epochs):.3f}",
+            "threads": machine["threads"],
+            "processor": machine["processor"],
+            "hff": machine["hff"],
+            "torch": machine["torch"],
+            "date": machine["started"][:10],
+            "command": machine["command"],
+        }
+
+    def _batches(self, size: int, count: int, views: int = 1) -> list[Batch]:
+        return [
+            random_batch(self.in_shape, self.classes, size, step=step, views=views) for step in range(count)
+        ]
+
+
+def subject(experiment: Experiment) -> Subject:
+    name = experiment.data.name
+    in_shape, classes = datasets[name].in_shape, datasets[name].classes
+    if in_shape is None or classes is None:
+        raise UserError(
+            f"The shape of {name!r} is in its files; measure on a data set that `hff list` gives."
+        )
+    size = experiment.data.options["size"]
+    return Subject(experiment, in_shape if size is None else (in_shape[0], size, size), classes)
+
+
+def spread(values: Sequence[float]) -> float:
+    """The interquartile range, relative to the median."""
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return (high - low) / middle
+
+
+def experiments(recipes: Sequence[str], overrides: Mapping[str, str]) -> list[Experiment]:
+    """The recipes with the overrides on top; an option goes to those that have it, but to one at least."""
+    written = [read(recipe) for recipe in recipes]
+    plain = [Experiment.from_mapping(settings) for settings in written]
+    valid = [options(experiment) for experiment in plain]
+    for key in overrides:
+        if "." in key and not any(key in known for known in valid):
+            raise unknown("setting", key, set().union(*valid))
+    return [
+        Experiment.from_mapping(overridden(settings, changes(overrides, known)))
+        for settings, known in zip(written, valid, strict=True)
+    ]
+
+
+def options(experiment: Experiment) -> set[str]:
+    """The dotted names of what the method, network and data set of an experiment let one choose."""
+    return {f"{part}.{option}" for part in PARTS for option in getattr(experiment, part).options}
+
+
+def changes(overrides: Mapping[str, str], known: set[str]) -> dict[str, Any]:
+    """The overrides that an experiment takes, as a recipe would have them."""
+    taken: dict[str, Any] = {}
+    for key, value in overrides.items():
+        part, dot, option = key.partition(".")
+        if not dot:
+            taken[key] = value
+        elif key in known:
+            taken.setdefault(part, {})[option] = value
+    return taken
+
+
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition(":")[0])
+    parser.add_argument(
+        "recipes", nargs="+", metavar="RECIPE", help="from `hff list recipes`, or a YAML file"
+    )
+    parser.add_argument(
+        "--override",
+        action="append",
+        default=[],
+        metavar="SETTING=VALUE",
+        help="for every recipe that has the setting, such as network.widths=1000,1000,1000; may be repeated",
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="rounds that count, at least 2 (5)")
+    parser.add_argument("--steps", type=int, default=3, help="training steps of each stage in a round (3)")
+    parser.add_argument("--images", type=int, default=55_000, help="training images of an epoch (55000)")
+    parser.add_argument("--out", type=Path, default=RESULTS / "cost.csv", help="the table (results/cost.csv)")
+    given = parser.parse_args(argv)
+    if given.rounds < 2 or given.steps < 1 or given.images < 1:
+        parser.error("at least 2 rounds, 1 step and 1 image are needed")
+    if not all("=" in override for override in given.override):
+        parser.error("an override is SETTING=VALUE, such as network.widths=1000,1000,1000")
+    return given
+
+
+def main(argv: Sequence[str]) -> None:
+    given = arguments(argv)
+    overrides = dict(override.split("=", 1) for override in given.override)
+    subjects = [subject(experiment) for experiment in experiments(given.recipes, overrides)]
+    tasks = {
+        (number, name): task
+        for number, each in enumerate(subjects)
+        for name, task in each.tasks(given.steps).items()
+    }
+    seconds = interleaved(tasks, given.rounds)
+    rows = []
+    for number, each in enumerate(subjects):
+        own = {name: times for (whose, name), times in seconds.items() if whose == number}
+        rows.append(each.row(own, given.steps, given.images))
+    merge(given.out, rows)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except UserError as error:
+        sys.exit(str(error))

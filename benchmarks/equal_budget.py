@@ -1,0 +1,119 @@
+"""Trains every method at one equal small budget: python benchmarks/equal_budget.py [--only ff,symba]
+
+Every method gets 6 epochs over 55,000 images of MNIST and of Fashion-MNIST, batches of 128, a cosine
+schedule, and the same blocks where its rule allows: 3 x 1000 fully connected, or the small CNN. Its learning
+rate is the best of three short trials on MNIST's validation images, or a fourth where the lowest was best
+(not where the highest was: short trials favour high rates as it is).
+
+Runs go into runs/ of the working directory, one process each with one thread. What is finished is not done
+again, what was stopped goes on, and the trials are written into results/tuning.csv. Afterwards:
+python benchmarks/collect.py runs/*_small-seed0
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from collect import RESULTS, tuning_row, write_tuning
+
+from hff.methods import methods
+from hff.recipes import read
+from hff.training import Run
+
+Row = dict[str, Any]
+
+RATES = (3e-4, 1e-3, 3e-3)
+LOWEST = 1e-4
+WIDTHS = "1000,1000,1000"
+EPOCHS = 6
+TRIAL = ("--data.limit", "10000", "--epochs", "3")
+DATA = ("mnist", "fashion_mnist")
+YARDSTICKS = {"hff": "mlp", "backprop": "mlp_backprop", "hff_cnn": "cnn", "backprop_cnn": "cnn_backprop"}
+"""Their recipes are named after the network."""
+
+
+def subjects() -> list[str]:
+    """All methods, and the yardsticks on the small CNN as well."""
+    return [*YARDSTICKS, *sorted(set(methods) - set(YARDSTICKS))]
+
+
+def recipe_of(subject: str, data: str) -> str:
+    return f"{data}_{YARDSTICKS.get(subject, subject)}"
+
+
+def command(subject: str, data: str, rate: float, name: str, *more: str) -> list[str]:
+    """The arguments of `hff train`."""
+    recipe = recipe_of(subject, data)
+    network = read(recipe)["network"]["name"]
+    blocks = ("--network.widths", WIDTHS) if network == "mlp" else ()
+    budget = more or ("--epochs", str(EPOCHS))
+    shared = ("--batch-size", "128", "--schedule", "cosine", "--learning-rate", f"{rate:g}")
+    return [recipe, *budget, *shared, *blocks, "--name", name]
+
+
+def run(arguments: Sequence[str]) -> Run:
+    """The finished run of a command, begun or resumed if need be; it is named by the last argument."""
+    folder = Path("runs", f"{arguments[-1]}-seed0")
+    begun = (folder / "config.yaml").exists()
+    if not begun or not Run.open(folder).finished:
+        _hff(["train", *(("--resume", str(folder)) if begun else arguments)])
+    return Run.open(folder)
+
+
+def trials(subject: str) -> dict[float, Row]:
+    """What short trials on MNIST gave, by learning rate."""
+    found = {rate: _trial(subject, rate) for rate in RATES}
+    if best_of(found) == RATES[0]:
+        found[LOWEST] = _trial(subject, LOWEST)
+    return found
+
+
+def best_of(found: dict[float, Row]) -> float:
+    """The rate with the highest validation accuracy."""
+    return max(found, key=lambda rate: float(found[rate]["validation_accuracy"]))
+
+
+def train(subject: str) -> list[Row]:
+    """Trains and evaluates a subject on both data sets; gives the rows of its trials."""
+    found = trials(subject)
+    for data in DATA:
+        finished = run(command(subject, data, best_of(found), f"{data}_{subject}_small"))
+        if not (finished.folder / "eval-test.json").exists():
+            _hff(["eval", str(finished.folder), "--json"])
+    return list(found.values())
+
+
+def _trial(subject: str, rate: float) -> Row:
+    finished = run(command(subject, DATA[0], rate, f"trial_{subject}_{rate:g}", *TRIAL))
+    return tuning_row(finished.folder, f"learning_rate={rate:g}")
+
+
+def _hff(arguments: Sequence[str]) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(
+        [sys.executable, "-m", "hff", *arguments], env=environment, check=True, stdout=subprocess.DEVNULL
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", help="names of methods, separated by commas")
+    parser.add_argument("--workers", type=int, default=2, help="how many runs at the same time (2)")
+    given = parser.parse_args()
+    chosen = given.only.split(",") if given.only else subjects()
+    with ThreadPoolExecutor(given.workers) as pool:
+        tasks = {subject: pool.submit(train, subject) for subject in chosen}
+        for subject, task in tasks.items():
+            if error := task.exception():
+                sys.stderr.write(f"{subject}: {error}\n")
+            else:
+                write_tuning(RESULTS / "tuning.csv", task.result())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""Puts all methods at one equal budget into one table: python benchmarks/rivals.py
+
+Joins what `equal_budget.py`, `collect.py` and `cost.py` measured with what the paper claims, in
+results/rivals.csv; fills in the table of all methods in docs/methods.md and the measured line of each.
+"""
+
+import csv
+import re
+from collections.abc import Iterator
+
+from collect import READ_OUT, RESULTS
+from equal_budget import DATA, recipe_of, subjects
+
+from hff.methods import methods
+from hff.paper import find
+
+PAGE = RESULTS.parent / "docs" / "methods.md"
+TITLES = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
+MISSING = "–"
+Row = dict[str, str]
+
+
+def table(name: str) -> list[Row]:
+    with (RESULTS / name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def rows() -> Iterator[Row]:
+    """One row for each subject and data set that was measured."""
+    accuracy = {row["experiment"]: row for row in table("accuracy.csv")}
+    cost = {row["experiment"]: row for row in table("cost.csv")}
+    for subject in subjects():
+        for data in DATA:
+            measured = accuracy.get(f"{data}_{subject}_small")
+            if measured is None:
+                continue
+            spent = cost.get(recipe_of(subject, DATA[0]), {})
+            claim = claimed(measured["method"], data, measured["network"])
+            yield {
+                "data": data,
+                "subject": subject,
+                "method": measured["method"],
+                "network": spent.get("network", measured["network"]),
+                "test_accuracy": measured["test_accuracy"],
+                "claimed": claim,
+                "gain_of_last_epoch": last_gain(measured["experiment"]),
+                "epochs": measured["epochs"],
+                "learning_rate": measured["learning_rate"],
+                "parameters": measured["parameters"],
+                "passes": spent.get("passes", ""),
+                "seconds_per_epoch": spent.get("seconds_per_epoch", ""),
+                "peak_memory_mb": spent.get("peak_memory_mb", ""),
+                "seconds_per_10000_predictions": spent.get("seconds_per_10000_predictions", ""),
+                "command": measured["command"],
+            }
+
+
+def claimed(method: str, data: str, network: str) -> str:
+    """The paper's number for the method on that data with that kind of network, as printed."""
+    kind = "mlp" if network == "mlp" else "cnn"
+    found = find(table=f"main_result_{kind}", method=method, data=data)
+    return found[0].printed if found else ""
+
+
+def last_gain(experiment: str) -> str:
+    """What the last epoch added to the validation accuracy of the read-out."""
+    shares = [
+        float(row["validation_accuracy"])
+        for row in table("curves.csv")
+        if row["experiment"] == experiment and row["layer"] == READ_OUT
+    ]
+    return f"{shares[-1] - shares[-2]:+.2f}" if len(shares) > 1 else ""
+
+
+def write_csv(found: list[Row]) -> None:
+    with (RESULTS / "rivals.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, found[0].keys(), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(found)
+
+
+def overview(found: list[Row]) -> str:
+    """The table of all methods, best on MNIST first within each kind of network."""
+    by_subject: dict[str, dict[str, Row]] = {}
+    for row in found:
+        by_subject.setdefault(row["subject"], {})[row["data"]] = row
+    lines = [
+        "| method | blocks | MNIST | claimed | Fashion-MNIST | claimed "
+        "| passes | s / epoch | MB | s / 10,000 |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    complete = {subject: pair for subject, pair in by_subject.items() if set(pair) == set(DATA)}
+    for pair in sorted(complete.values(), key=_rank):
+        mnist, fashion = (pair[data] for data in DATA)
+        cells = [
+            f"`{mnist['method']}`",
+            mnist["network"],
+            *(row[key] or MISSING for row in (mnist, fashion) for key in ("test_accuracy", "claimed")),
+            *(
+                mnist[key] or MISSING
+                for key in (
+                    "passes",
+                    "seconds_per_epoch",
+                    "peak_memory_mb",
+                    "seconds_per_10000_predictions",
+                )
+            ),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _rank(pair: dict[str, Row]) -> tuple[bool, float]:
+    mnist = pair[DATA[0]]
+    return not mnist["network"].startswith("mlp"), -float(mnist["test_accuracy"])
+
+
+def measured_line(method: str, found: list[Row]) -> str:
+    """What was measured for one method, in words."""
+    parts = []
+    for row in found:
+        if row["method"] == method:
+            claim = f"claimed {row['claimed']}" if row["claimed"] else "no claim"
+            conditions = f"{row['network']}, {row['epochs']} epochs, last one {row['gain_of_last_epoch']}"
+            parts.append(f"{TITLES[row['data']]} {row['test_accuracy']} ({claim}; {conditions})")
+    return ", ".join(parts) + "."
+
+
+def main() -> None:
+    found = list(rows())
+    write_csv(found)
+    text = PAGE.read_text(encoding="utf-8")
+    text = re.sub(
+        r"(<!-- overview -->\n).*?(<!-- end of overview -->)",
+        lambda match: f"{match[1]}{overview(found)}\n{match[2]}",
+        text,
+        flags=re.DOTALL,
+    )
+    for method in methods:
+        text = re.sub(
+            rf"(<!-- measured:{method} -->).*",
+            lambda match, m=method: f"{match[1]} {measured_line(m, found)}",
+            text,
+        )
+    PAGE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
