@@ -108,9 +108,9 @@ def marginal_contrastive_loss(
 ) -> Tensor:
     """FFCM: -mean_i mean_p log(exp(s'_ip / tau) / sum_{a != i} exp(s'_ia / tau)) over the p of i's class.
 
-    Takes unit features [B, D], labels [B] and unit negatives [N, D], which repel only, and gives []. s' is the
-    cosine; for two features of a class it is min(cosine + margin, 1), so that those who are within the margin
-    pull no longer. A feature that is alone in its class counts as 0.
+    Takes unit features [B, D], labels [B] and unit negatives [N, D], which only repel; gives []. s' is the
+    cosine; for two features of a class it is min(cosine + margin, 1), so that those within the margin pull no
+    longer. A feature that is alone in its class counts as 0.
     """
     others = features if negatives is None else torch.cat([features, negatives])
     count = len(labels)
@@ -136,7 +136,7 @@ def similarity_matrix(h: Tensor) -> Tensor:
 
 
 def similarity_matching_loss(h: Tensor, targets: Tensor) -> Tensor:
-    """Local errors: mean squared difference of the similarity matrices of h [B, D] and targets [B, K] -> []."""
+    """Local errors: mean squared difference of the similarities of h [B, D] and targets [B, K] -> []."""
     return F.mse_loss(similarity_matrix(h), similarity_matrix(targets).detach())
 
 

@@ -73,7 +73,12 @@ class Batch:
         """Standard normal numbers for each sample, [B, count], on the device of x."""
         # The middle of each cell of the 24-bit grid, in double: its ends would be minus and plus infinity.
         middle = uniform(self.index, count, *self.key, purpose).double() + 2.0**-25
-        return torch.special.ndtri(middle).to(self.x.device, torch.float32)
+        draws: Tensor = torch.special.ndtri(middle)
+        return draws.to(self.x.device, torch.float32)
+
+    def draw(self, purpose: str) -> Tensor:
+        """A number in [0, 1) for each sample [B], on the device of x."""
+        return self.uniform(1, purpose)[:, 0]
 
     def to(self, device: torch.device) -> "Batch":
         if self.x.device == device:

@@ -45,8 +45,8 @@ class ForwardForward(ThresholdMethod):
         negatives: Literal["uniform", "hard"] = "uniform",
         inference: Inference = "goodness",
         goodness: Goodness = "mean",
-        threshold: float = 1.0,
-        sharpness: float = 10.0,
+        threshold: float = 0.5,
+        sharpness: float = 20.0,
         label_intensity: float = 10.0,
         head_learning_rate: float = 10.0,
         schedule: Schedule = "joint",
@@ -73,4 +73,4 @@ class ForwardForward(ThresholdMethod):
     def wrong(self, batch: Batch, features: Tensor) -> Tensor:
         if not self.hard or self.head is None:
             return super().wrong(batch, features)
-        return hard_wrong_labels(batch.y, self.head(features), batch.uniform(1, "negatives")[:, 0])
+        return hard_wrong_labels(batch.y, self.head(features), batch.draw("negatives"))

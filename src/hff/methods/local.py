@@ -87,13 +87,16 @@ class LocalMethod(Method):
         h, top = x, max(layers)
         for layer in range(top + 1):
             activity = self.activity(layer, h)
-            answers = self.classifier if layer == len(self.blocks) - 1 else None
-            if answers is not None:
-                yield layer, answers(self.leave(layer, activity).flatten(1))
-            elif layer in layers:
-                yield layer, self.scores(layer, activity)
+            if layer in layers:
+                yield layer, self._answer(layer, activity)
             if layer < top:
                 h = self.leave(layer, activity)
+
+    def _answer(self, layer: int, activity: Tensor) -> Tensor:
+        if self.classifier is None or layer < len(self.blocks) - 1:
+            return self.scores(layer, activity)
+        scores: Tensor = self.classifier(self.leave(layer, activity).flatten(1))
+        return scores
 
 
 def classifier_step(classifier: nn.Module, features: Tensor, y: Tensor) -> Tensor:

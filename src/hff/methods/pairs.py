@@ -51,7 +51,7 @@ class PairMethod(Method):
 
     def negatives(self, batch: Batch) -> Tensor:
         """A wrong label for each sample [B]."""
-        return wrong_labels(batch.y, self.classes, batch.uniform(1, "negatives")[:, 0])
+        return wrong_labels(batch.y, self.classes, batch.draw("negatives"))
 
     def present(self, batch: Batch) -> tuple[Tensor, Tensor]:
         return self.pair(batch, self.negatives(batch)), batch.y
@@ -127,7 +127,7 @@ class PairMethod(Method):
 def in_parts(
     method: Method, walk: Callable[[Tensor], Iterator[tuple[int, Tensor]]], x: Tensor
 ) -> Iterator[tuple[int, Tensor]]:
-    """The (layer, scores [B, C]) of a walk that tries every class, over as many samples at once as do well."""
+    """The (layer, scores [B, C]) of a walk that tries every class, as many samples at once as is fast."""
     widest = max(block.hand_on_size for block in method.blocks if isinstance(block, Block))
     parts = x.split(max(1, NUMBERS_AT_ONCE // (method.classes * widest)))
     if len(parts) == 1:

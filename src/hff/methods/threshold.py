@@ -1,4 +1,4 @@
-"""What rules share whose goodness is to exceed a threshold for true labels only: Forward-Forward's own loss."""
+"""What rules share whose goodness is to exceed a threshold for true labels only: Forward-Forward's loss."""
 
 from collections.abc import Iterator, Sequence
 from typing import Literal
@@ -19,7 +19,7 @@ Inference = Literal["goodness", "head"]
 
 
 class ThresholdMethod(PairMethod):
-    """The goodness of all layers but the first predicts; a side head on the same layers can do it in one pass.
+    """The goodness of all layers but the first predicts; a side head on the same layers needs only one pass.
 
     The side head is linear. In training and prediction alike it sees inputs whose label favours no class.
     """
@@ -72,10 +72,14 @@ class ThresholdMethod(PairMethod):
     def goodness(self, layer: int, activity: Tensor) -> Tensor:
         return functional.goodness(activity) if self.sums else functional.mean_goodness(activity)
 
+    def units(self, layer: int) -> int:
+        """How many times the threshold is to be counted for a goodness of this block."""
+        return self.block(layer).hand_on_size if self.sums else 1
+
     def pair_loss(self, layer: int, positive: Tensor, negative: Tensor) -> Tensor:
-        units = self.block(layer).hand_on_size if self.sums else 1
+        threshold = self.sharpness * self.threshold * self.units(layer)
         positive, negative = self.sharpness * positive, self.sharpness * negative
-        return functional.forward_forward_loss(positive, negative, self.sharpness * self.threshold * units)
+        return functional.forward_forward_loss(positive, negative, threshold)
 
     def wrong(self, batch: Batch, features: Tensor) -> Tensor:
         """A wrong label for each sample [B], where there is a side head that sees these features."""

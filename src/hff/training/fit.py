@@ -115,7 +115,7 @@ class _Training:
         if not self.resuming:
             self._prepare(stage, batches.batch_size)
         optimisers.load_state(self.optimiser_state)
-        self.resuming = False
+        self.resuming, self.optimiser_state = False, {}
         record: dict[str, Any] = {}
         while self.at.epoch < stage.epochs:
             record = self._train_epoch(stage, batches, optimisers)

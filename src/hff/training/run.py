@@ -147,7 +147,8 @@ def environment() -> dict[str, Any]:
     """How and where a measurement was made: command, versions and hardware."""
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        # `python -m hff` is the same as `hff`.
+        "command": shlex.join([Path(sys.argv[0]).name.replace("__main__.py", "hff"), *sys.argv[1:]]),
         "hff": version("hff"),
         "torch": torch.__version__,
         "python": platform.python_version(),

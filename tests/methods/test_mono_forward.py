@@ -1,0 +1,49 @@
+import pytest
+import torch
+
+from hff.methods import Method, create
+from hff.networks import network
+
+
+def small(**options: object) -> Method:
+    return create("mono_forward", network("mlp", (6,), 3, widths=(5, 4)), 3, **options)
+
+
+def test_the_gradients_are_those_of_the_paper() -> None:
+    """dM = (p - e_y) a^T and dW = [relu'(z) * M^T (p - e_y)] x^T, means over samples."""
+    method = small()
+    x, y = torch.randn(7, 6), torch.tensor([0, 1, 2, 0, 1, 2, 2])
+    loss, handed_on = method.layer_step(0, x, y)
+    affine, projection = method.block(0).affine, method.heads[0].project[0]
+    z = x @ affine.weight.T + affine.bias
+    a = z.clamp_min(0)
+    p = torch.softmax(a @ projection.weight.T, 1)
+    error = (p - torch.eye(3)[y]) / 7
+    assert projection.bias is None
+    assert torch.allclose(loss, -p[torch.arange(7), y].log().mean())
+    assert torch.allclose(projection.weight.grad, error.T @ a, atol=1e-6)
+    delta = (z > 0) * (error @ projection.weight)
+    assert torch.allclose(affine.weight.grad, delta.T @ x, atol=1e-6)
+    assert torch.allclose(affine.bias.grad, delta.sum(0), atol=1e-6)
+    assert torch.equal(handed_on, a.detach())
+    assert not handed_on.requires_grad
+
+
+def test_the_mean_of_the_layers_decides_like_their_sum() -> None:
+    method = small(read_out="mean").eval()
+    x = torch.randn(9, 6)
+    scores = [s for _, s in method.layer_scores(x)]
+    assert torch.equal(method(x).argmax(1), (scores[0] + scores[1]).argmax(1))
+    assert torch.equal(small().eval()(x), scores[1])
+
+
+@pytest.mark.parametrize(("grid", "inputs"), [(0, 4 * 6 * 6), (1, 4), (2, 4 * 4), (9, 4 * 6 * 6)])
+def test_a_map_is_projected_whole_or_pooled(grid: int, inputs: int) -> None:
+    method = create("mono_forward", network("cnn", (1, 12, 12), 3, channels=(4,)), 3, grid=grid)
+    assert method.heads[0].project[0].in_features == inputs
+    h = torch.randn(2, 4, 6, 6)
+    scores = method.scores(0, h)
+    if grid == 0:
+        assert torch.allclose(scores, h.flatten(1) @ method.heads[0].project[0].weight.T, atol=1e-6)
+    if grid == 1:
+        assert torch.allclose(scores, h.mean((2, 3)) @ method.heads[0].project[0].weight.T, atol=1e-6)
