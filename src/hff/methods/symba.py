@@ -1,0 +1,122 @@
+"""SymBa: every layer widens the gap between the goodness of the true label and that of a wrong one."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from hff import functional
+from hff.errors import UserError
+from hff.labels import ClassCodes, LabelEncoding, hard_wrong_labels, one_hot_encoding
+from hff.methods.method import Facts, GreedyEpochs, ReadOut, Schedule, register
+from hff.methods.pairs import PairMethod, scale_by_fan_in
+from hff.networks import Block, Network
+from hff.randomness import Batch
+
+
+@register
+class SymBa(PairMethod):
+    """The true label's mean square activity is to exceed a wrong label's, sample by sample; no threshold.
+
+    Args:
+        label: one-hot, or a fixed random binary code of each class beside the flattened input (codes).
+        code_length: entries of a class's code.
+        code_density: share of ones in the codes.
+        label_intensity: the value that marks the label; inputs have about unit power.
+        inject: put the code beside the input only, or beside the input of every layer.
+        sharpness: factor of the goodness gap inside the softplus, the paper's alpha.
+        negatives: draw wrong labels uniformly, or in proportion to the square root of their goodness (hard),
+            which costs the passes of a prediction in every step.
+        schedule: update all layers with each batch (joint), or one layer after the other (greedy).
+        greedy_epochs: whether each layer gets all epochs when greedy, or the layers share them.
+        read_out: whose goodness decides; the mean of all layers decides like their sum.
+    """
+
+    name = "symba"
+    facts = Facts(
+        title="SymBa",
+        paper="Lee and Song 2023, SymBa: Symmetric Backpropagation-Free Contrastive Learning with "
+        "Forward-Forward Algorithm for Optimizing Convergence (arXiv 2303.08418)",
+        passes="C",
+        needs_negatives=True,
+        gradient_reach=0,
+        supports=frozenset({"linear"}),
+    )
+
+    def __init__(
+        self,
+        network: Network,
+        classes: int,
+        *,
+        label: Literal["one_hot", "codes"] = "codes",
+        code_length: int = 100,
+        code_density: float = 0.5,
+        label_intensity: float = 1.0,
+        inject: Literal["input", "every_layer"] = "input",
+        sharpness: float = 4.0,
+        negatives: Literal["uniform", "hard"] = "uniform",
+        schedule: Schedule = "joint",
+        greedy_epochs: GreedyEpochs = "each",
+        read_out: ReadOut = "mean",
+    ) -> None:
+        every_layer = inject == "every_layer"
+        if every_layer and label != "codes":
+            raise UserError("Only codes can be put beside the input of every layer: set label codes.")
+        if sharpness <= 0:
+            raise UserError(f"sharpness must be greater than 0, not {sharpness:g}.")
+        encoding: LabelEncoding
+        if label == "codes":
+            encoding = ClassCodes(network.in_shape, classes, code_length, code_density, label_intensity)
+        else:
+            encoding = one_hot_encoding(network.in_shape, classes, label_intensity)
+        blocks = _widened_blocks(network, encoding, code_length) if every_layer else None
+        super().__init__(network, classes, encoding, read_out=read_out, blocks=blocks)
+        scale_by_fan_in(self)
+        self.injected = code_length if every_layer else 0
+        self.sharpness = sharpness
+        self.hard = negatives == "hard"
+        self.schedule = schedule
+        self.greedy_epochs = greedy_epochs
+
+    def goodness(self, layer: int, activity: Tensor) -> Tensor:
+        return functional.mean_goodness(activity)
+
+    def pair_loss(self, layer: int, positive: Tensor, negative: Tensor) -> Tensor:
+        return functional.symmetric_pair_loss(positive, negative, self.sharpness)
+
+    def negatives(self, batch: Batch) -> Tensor:
+        if not self.hard:
+            return super().negatives(batch)
+        goodness = self._total_goodness(batch.x)
+        return hard_wrong_labels(batch.y, goodness.log() / 2, batch.draw("negatives"))
+
+    def leave(self, layer: int, h: Tensor, activity: Tensor) -> Tensor:
+        out = super().leave(layer, h, activity)
+        if not self.injected:
+            return out
+        # At unit power the activity bears the same proportion to the code in every layer as the input does.
+        return torch.cat([functional.unit_power(out), h[:, -self.injected :]], 1)
+
+    @property
+    def shares_first_product(self) -> bool:
+        return super().shares_first_product and not self.injected
+
+    @torch.no_grad()
+    def _total_goodness(self, x: Tensor) -> Tensor:
+        """The sum over the layers of the goodness of each class [B, C], with all blocks at rest."""
+        modes = [block.training for block in self.blocks]
+        self.blocks.eval()
+        total = torch.stack([scores for _, scores in self.layer_scores(x)]).sum(0)
+        for block, mode in zip(self.blocks, modes, strict=True):
+            block.train(mode)
+        return total
+
+
+def _widened_blocks(network: Network, encoding: LabelEncoding, code_length: int) -> list[Block]:
+    """Blocks that take a code beside the input, and beside what the block below hands on."""
+    blocks: list[Block] = []
+    shape = encoding.out_shape
+    for row in network.rows:
+        blocks.append(Block(row, shape))
+        shape = (blocks[-1].hand_on_size + code_length,)
+    return blocks
