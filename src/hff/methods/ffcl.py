@@ -1,0 +1,148 @@
+"""Forward-Forward with Cortical Loops, reconstructed: labels enter every layer, features come back."""
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from hff import functional
+from hff.errors import UserError
+from hff.labels import wrong_labels
+from hff.methods.method import Facts, Method, ParameterSet, ReadOut, Stage, group_name, register
+from hff.methods.pairs import in_parts, scale_by_fan_in
+from hff.networks import Network
+from hff.randomness import Batch
+
+
+@register
+class FFCL(Method):
+    """A layer sees the features below, those that the layer above had a step ago, and a label of its own.
+
+    A reconstruction from the paper's abstract and a published summary: no equation of it could be confirmed.
+    The activities of K labels at once are [B, K, width]; where features bear no label, K is 1 and the labels
+    share them, so a prediction tries all classes at the price of one.
+
+    Args:
+        steps: how often the network is walked through; from the second time on each layer hears from the one
+            above. 1 is direct labelling without loops, the paper's FFDL.
+        threshold: mean squared activity that parts true from wrong labels.
+        label_scale: the value of the label's hot entry.
+        forward_features: hand on features that no label has touched (free), or those of each label
+            (conditioned), which costs C times the passes.
+        read_out: whose goodness decides; the mean decides like the sum over the layers.
+    """
+
+    name = "ffcl"
+    facts = Facts(
+        title="Forward-Forward with Cortical Loops (reconstruction)",
+        paper="Karkehabadi, Homayoun and Sasan 2024, FFCL: Forward-Forward Net with Cortical Loops, Training "
+        "and Inference on Edge Without Backpropagation (arXiv 2405.12443)",
+        passes="2",
+        needs_negatives=True,
+        gradient_reach=0,
+        supports=frozenset({"linear"}),
+        layer_local=False,
+    )
+
+    def __init__(
+        self,
+        network: Network,
+        classes: int,
+        *,
+        steps: int = 2,
+        threshold: float = 1.0,
+        label_scale: float = 5.0,
+        forward_features: Literal["free", "conditioned"] = "free",
+        read_out: ReadOut = "mean",
+    ) -> None:
+        super().__init__(network, classes, read_out=read_out)
+        if steps < 1:
+            raise UserError(f"steps must be at least 1, not {steps}.")
+        if label_scale <= 0:
+            raise UserError(f"label_scale must be positive, not {label_scale:g}: labels would have no say.")
+        scale_by_fan_in(self)
+        self.steps = steps
+        self.threshold = threshold
+        self.label_scale = label_scale
+        self.conditioned = forward_features == "conditioned"
+        widths = [row.width for row in network.rows]
+        reach = classes**-0.5
+        self.label_vectors = nn.ParameterList(torch.empty(classes, n).uniform_(-reach, reach) for n in widths)
+        looped = widths if steps > 1 else []
+        self.feedback = nn.ModuleList(
+            nn.Linear(above, width, bias=False) for width, above in pairwise(looped)
+        )
+
+    @property
+    def passes(self) -> int:
+        return self.steps * (self.classes if self.conditioned else 1)
+
+    def parameter_groups(self, stage: Stage) -> dict[str, list[ParameterSet]]:
+        return {
+            group_name(layer): [
+                ParameterSet(
+                    [
+                        *self.blocks[layer].parameters(),
+                        *self.feedback[layer : layer + 1].parameters(),
+                        self.label_vectors[layer],
+                    ]
+                )
+            ]
+            for layer in stage.blocks
+        }
+
+    def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
+        wrong = wrong_labels(batch.y, self.classes, batch.draw("negatives"))
+        labels = torch.stack([batch.y, wrong], 1)
+        for _, layer, base in self._walk(batch.x, labels, local=True):
+            positive, negative = self._goodness(layer, base, labels).unbind(1)
+            loss = functional.forward_forward_loss(positive, negative, self.threshold)
+            loss.backward()
+            yield group_name(layer), loss.detach()
+
+    def layer_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
+        yield from in_parts(self, self._candidate_scores, x)
+
+    def _candidate_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
+        """(layer, goodness [B, C] of each class as the label) in the last step."""
+        every = torch.arange(self.classes, device=x.device).unsqueeze(0)
+        for step, layer, base in self._walk(x, every):
+            if step == self.steps - 1:
+                yield layer, self._goodness(layer, base, every)
+
+    def _walk(self, x: Tensor, labels: Tensor, *, local: bool = False) -> Iterator[tuple[int, int, Tensor]]:
+        """(step, layer, what the layer is driven by but for its label [B, 1 or K, width]), for labels [B, K].
+
+        What is handed on is computed before the layer is yielded, so before it changes; local detaches it.
+        """
+        depth = len(self.blocks)
+        features: list[Tensor | None] = [None] * (depth + 1)
+        for step in range(self.steps):
+            h = x.unsqueeze(1)
+            for layer in range(depth):
+                base = _each(self.block(layer).preactivation, _each(functional.unit_power, h))
+                if (above := features[layer + 1]) is not None:
+                    base = base + _each(self.feedback[layer], _each(functional.unit_power, above))
+                driven = self._labelled(layer, base, labels) if self.conditioned else base
+                out = _each(self.block(layer).hand_on, self.block(layer).activate(driven))
+                h = features[layer] = out.detach() if local else out
+                yield step, layer, base
+
+    def _labelled(self, layer: int, base: Tensor, labels: Tensor) -> Tensor:
+        """What drives a layer when each of the labels [B, K] goes into it [B, K, width]."""
+        vectors: Tensor = F.embedding(labels, self.label_vectors[layer])
+        return base + self.label_scale * vectors
+
+    def _goodness(self, layer: int, base: Tensor, labels: Tensor) -> Tensor:
+        """The goodness [B, K] of each label."""
+        activity = self.block(layer).activate(self._labelled(layer, base, labels))
+        return _each(functional.mean_goodness, _each(self.block(layer).pooled, activity))
+
+
+def _each(function: Callable[[Tensor], Tensor], h: Tensor) -> Tensor:
+    """A function of rows [N, ...] for every sample and label of h [B, K, ...]."""
+    out: Tensor = function(h.flatten(0, 1)).unflatten(0, h.shape[:2])
+    return out
