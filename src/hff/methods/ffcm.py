@@ -1,0 +1,185 @@
+"""Marginal contrastive Forward-Forward: each layer gathers the samples of a class, loosely at first."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from hff import functional
+from hff.errors import UserError
+from hff.heads import Head
+from hff.labels import LabelEncoding, one_hot_encoding, wrong_labels
+from hff.methods.local import classifier_step
+from hff.methods.method import Facts, Method, ParameterSet, Stage, register
+from hff.methods.pairs import in_parts
+from hff.networks import Network
+from hff.randomness import Batch
+
+MarginSchedule = Literal["linear", "cosine", "parabolic", "exponential"]
+
+
+@register
+class FFCM(Method):
+    """Cosines between the activities of a batch teach each layer; a linear classifier on top is fitted last.
+
+    Args:
+        temperature: tau, which divides the cosines.
+        first_margin: how far from 1 the cosine of two samples of a class may stay in the first layer.
+        last_margin: the same in the last layer.
+        margin_schedule: how the margin goes from the first to the last layer.
+        views: variations of each sample in a batch; with 2 a sample attracts its own other view too, which
+            needs data that is augmented.
+        grid: side of the grid that a map is average-pooled to for loss and classifier; 1 is global pooling.
+        head_epochs: share of the epochs, one at least, in which the classifier learns and the layers rest.
+        head_learning_rate: factor of the learning rate for the classifier.
+        label_overlay: write labels into the inputs; those with wrong labels repel all others, and every class
+            is tried in order to predict.
+        label_intensity: the value that marks the label in the input.
+    """
+
+    name = "ffcm"
+    facts = Facts(
+        title="Marginal contrastive Forward-Forward",
+        paper="Aghagolzadeh and Ezoji 2024, Marginal Contrastive Loss: A Step Forward for Forward-Forward; "
+        "its follow-up is arXiv 2502.00571",
+        passes="1",
+        needs_negatives=False,
+        gradient_reach=0,
+        data_parallel=False,
+    )
+
+    def __init__(
+        self,
+        network: Network,
+        classes: int,
+        *,
+        temperature: float = 0.15,
+        first_margin: float = 0.4,
+        last_margin: float = 0.1,
+        margin_schedule: MarginSchedule = "linear",
+        views: Literal[1, 2] = 1,
+        grid: int = 1,
+        head_epochs: float = 0.2,
+        head_learning_rate: float = 3.0,
+        label_overlay: bool = False,
+        label_intensity: float = 3.0,
+    ) -> None:
+        if temperature <= 0:
+            raise UserError(f"temperature must be positive, not {temperature:g}.")
+        if not 0 < head_epochs < 1:
+            raise UserError(f"head_epochs must lie between 0 and 1, not at {head_epochs:g}: it is a share.")
+        encoding = one_hot_encoding(network.in_shape, classes, label_intensity) if label_overlay else None
+        super().__init__(replace(network, in_shape=encoding.out_shape) if encoding else network, classes)
+        self.encoding = encoding
+        self.temperature = temperature
+        self.margins = margins(first_margin, last_margin, len(self.blocks), margin_schedule)
+        self.views = views
+        self.head_epochs = head_epochs
+        self.head_learning_rate = head_learning_rate
+        self.pools = nn.ModuleList(
+            Head(self.block(layer).out_shape, grid=grid, channels=0) for layer in range(len(self.blocks))
+        )
+        top = self.pools[-1]
+        assert isinstance(top, Head)
+        self.classifier = nn.Linear(top.dim, classes)
+
+    @property
+    def passes(self) -> int:
+        return self.classes if self.encoding else 1
+
+    def stages(self, epochs: int) -> list[Stage]:
+        share = max(1, round(self.head_epochs * epochs))
+        layers = tuple(range(len(self.blocks)))
+        # A budget of one epoch is exceeded: a classifier on random layers would be another method.
+        return [Stage("layers", layers, max(1, epochs - share)), Stage("classifier", (), share)]
+
+    def parameter_groups(self, stage: Stage) -> dict[str, list[ParameterSet]]:
+        if stage.blocks:
+            return super().parameter_groups(stage)
+        return {"classifier": [ParameterSet(list(self.classifier.parameters()), self.head_learning_rate)]}
+
+    def present(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """All views [V B, ...], with an overlay once more with wrong labels; and the true labels [V B]."""
+        x, y = torch.cat([batch.x, *batch.further]), batch.y.repeat(1 + len(batch.further))
+        if self.encoding is None:
+            return x, y
+        wrong = self._wrong(batch).repeat(1 + len(batch.further))
+        return self.encoding(torch.cat([x, x]), torch.cat([y, wrong])), y
+
+    def layer_step(self, layer: int, h: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        activity = self.block(layer).activity(h)
+        features, negatives = functional.project(self.pools[layer](activity)).tensor_split([len(y)])
+        loss = functional.marginal_contrastive_loss(
+            features, y, self.margins[layer], self.temperature, negatives
+        )
+        loss.backward()
+        return loss.detach(), self._leave(layer, activity.detach())
+
+    def pass_on(self, layer: int, h: Tensor) -> Tensor:
+        return self._leave(layer, self.block(layer).activity(h))
+
+    def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
+        if stage.blocks:
+            yield from super().update(batch, stage)
+        elif self.encoding is None:
+            with torch.no_grad():
+                features = self._features(batch.x)
+            yield "classifier", classifier_step(self.classifier, features, batch.y)
+        else:
+            labels = torch.cat([batch.y, self._wrong(batch)])
+            with torch.no_grad():
+                features = self._features(self.encoding(torch.cat([batch.x, batch.x]), labels))
+            true, wrong = self._matches(features, labels).chunk(2)
+            loss = functional.symmetric_pair_loss(true, wrong, sharpness=1.0)
+            loss.backward()
+            yield "classifier", loss.detach()
+
+    def layer_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
+        if self.encoding is None:
+            yield len(self.blocks) - 1, self.classifier(self._features(x))
+        else:
+            yield from in_parts(self, partial(self._candidate_scores, self.encoding), x)
+
+    def _candidate_scores(self, encoding: LabelEncoding, x: Tensor) -> Iterator[tuple[int, Tensor]]:
+        every = torch.arange(self.classes, device=x.device).repeat(len(x))
+        features = self._features(encoding(x.repeat_interleave(self.classes, 0), every))
+        yield len(self.blocks) - 1, self._matches(features, every).view(-1, self.classes)
+
+    def _matches(self, features: Tensor, labels: Tensor) -> Tensor:
+        """How well inputs and the labels [N] in them go together: the classifier's score of each [N]."""
+        scores: Tensor = self.classifier(features)
+        return scores.gather(1, labels.unsqueeze(1)).squeeze(1)
+
+    def _wrong(self, batch: Batch) -> Tensor:
+        return wrong_labels(batch.y, self.classes, batch.draw("negatives"))
+
+    def _leave(self, layer: int, activity: Tensor) -> Tensor:
+        out: Tensor = self.block(layer).dropout(functional.unit_power(activity))
+        return out
+
+    def _features(self, x: Tensor) -> Tensor:
+        """What the classifier sees [B, ...]: the last layer, pooled, at unit power."""
+        h = x
+        for layer in range(len(self.blocks)):
+            h = self.pass_on(layer, h)
+        return functional.unit_power(self.pools[-1](h))
+
+
+def margins(first: float, last: float, depth: int, schedule: MarginSchedule) -> list[float]:
+    """The margin of each layer, from the first's to the last's; a single layer has the first's."""
+    if min(first, last) < 0 or (schedule == "exponential" and min(first, last) == 0):
+        raise UserError(
+            f"Margins must not be negative, nor 0 in an exponential schedule, but are {first:g} and {last:g}."
+        )
+    shares = [layer / max(1, depth - 1) for layer in range(depth)]
+    if schedule == "exponential":
+        return [first * (last / first) ** share for share in shares]
+    if schedule == "cosine":
+        left = [(1 + math.cos(math.pi * share)) / 2 for share in shares]
+    else:
+        left = [(1 - share) ** (2 if schedule == "parabolic" else 1) for share in shares]
+    return [last + (first - last) * rest for rest in left]
