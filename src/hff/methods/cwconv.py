@@ -1,0 +1,140 @@
+"""Channel-wise competition: every class owns a group of channels, and the groups compete in goodness."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal, TypeVar
+
+from torch import Tensor, nn
+
+from hff import functional
+from hff.errors import UserError
+from hff.methods.local import LocalMethod
+from hff.methods.method import Facts, ReadOut, Stage, register
+from hff.networks import Network
+
+Number = TypeVar("Number", int, float)
+
+
+@register
+class CwConv(LocalMethod):
+    """The channels of a convolution are dealt out to the classes; the groups' mean squares are the scores.
+
+    Args:
+        loss: cross-entropy of the goodness of all groups (competition), or that of the true class above and
+            the mean of all others below a threshold.
+        threshold: the goodness that parts them, for the loss of that name.
+        predictor: a linear classifier on what the last layer hands on (softmax), or the layer's goodness.
+        classifier_learning_rate: factor of the learning rate for that classifier.
+        classes_per_group: how many neighbouring classes share a group of channels, for each layer or for all;
+            in the last layer 1.
+        starts: share of the epochs after which a layer begins to learn, for each layer or for all.
+        ends: share of the epochs after which a layer rests, for each layer or for all; the schedule of the
+            learning rate begins anew whenever a layer begins or rests.
+        read_out: whose scores decide; the classifier, if there is one, stands for the last layer.
+    """
+
+    name = "cwconv"
+    facts = Facts(
+        title="Channel-wise Competitive Learning",
+        paper="Papachristodoulou et al. 2024, Convolutional Channel-wise Competitive Learning for the "
+        "Forward-Forward Algorithm (arXiv 2312.12668)",
+        passes="1",
+        needs_negatives=False,
+        gradient_reach=0,
+        supports=frozenset({"conv"}),
+    )
+
+    def __init__(
+        self,
+        network: Network,
+        classes: int,
+        *,
+        loss: Literal["competition", "threshold"] = "competition",
+        threshold: float = 2.0,
+        predictor: Literal["softmax", "goodness"] = "softmax",
+        classifier_learning_rate: float = 1.0,
+        classes_per_group: tuple[int, ...] = (1,),
+        starts: tuple[float, ...] = (0.0,),
+        ends: tuple[float, ...] = (1.0,),
+        read_out: ReadOut = "last",
+    ) -> None:
+        super().__init__(network, classes, read_out=read_out)
+        self.competes = loss == "competition"
+        self.threshold = threshold
+        depth = len(self.blocks)
+        self.classes_per_group = _for_each_layer("classes_per_group", classes_per_group, depth)
+        self.groups = [_groups(classes, size) for size in self.classes_per_group]
+        if self.classes_per_group[-1] != 1:
+            raise UserError("The last layer tells all classes apart, so its classes_per_group must be 1.")
+        for row, groups in zip(network.rows, self.groups, strict=True):
+            if row.width % groups:
+                raise UserError(_indivisible(row.width, groups))
+        spans = zip(
+            _for_each_layer("starts", starts, depth), _for_each_layer("ends", ends, depth), strict=True
+        )
+        self.spans = list(spans)
+        if not all(0 <= start < end <= 1 for start, end in self.spans):
+            raise UserError("Every layer needs a start below its end, both of them shares from 0 to 1.")
+        if predictor == "softmax":
+            self.classifier = nn.Linear(self.block(depth - 1).hand_on_size, classes)
+            self.classifier_learning_rate = classifier_learning_rate
+
+    @classmethod
+    def refusal(cls, network: Network, classes: int) -> str | None:
+        refusal = super().refusal(network, classes)
+        width = network.rows[-1].width
+        return refusal or (_indivisible(width, classes) if width % classes else None)
+
+    def stages(self, epochs: int) -> list[Stage]:
+        """Between two moments at which a layer begins or rests, the same blocks learn."""
+        spans = []
+        for start, end in self.spans:
+            first = min(round(start * epochs), epochs - 1)
+            spans.append((first, max(round(end * epochs), first + 1)))
+        stages = []
+        for begin, until in pairwise(sorted({0, epochs}.union(*spans))):
+            blocks = tuple(layer for layer, (first, last) in enumerate(spans) if first <= begin < last)
+            if blocks or self.classifier is not None:
+                name = f"layers {', '.join(map(str, blocks))}" if blocks else "classifier"
+                stages.append(Stage(name, blocks, until - begin))
+        return stages
+
+    def goodness(self, layer: int, activity: Tensor) -> Tensor:
+        """The goodness [B, G] of the layer's groups of channels."""
+        return functional.group_goodness(activity, self.groups[layer])
+
+    def scores(self, layer: int, activity: Tensor) -> Tensor:
+        """The goodness of each class's group; classes that share a group have equal scores."""
+        shared = self.classes_per_group[layer]
+        goodness = self.goodness(layer, activity)
+        return goodness if shared == 1 else goodness.repeat_interleave(shared, 1)[:, : self.classes]
+
+    def loss(self, layer: int, activity: Tensor, y: Tensor) -> Tensor:
+        goodness = self.goodness(layer, activity)
+        group = y // self.classes_per_group[layer]
+        if self.competes:
+            return functional.cross_entropy(goodness, group)
+        own = group.unsqueeze(1)
+        others = goodness.scatter(1, own, 0.0).sum(1) / (self.groups[layer] - 1)
+        return functional.forward_forward_loss(goodness.gather(1, own).squeeze(1), others, self.threshold)
+
+
+def _for_each_layer(name: str, given: Sequence[Number], depth: int) -> list[Number]:
+    """One number for each layer, where one may stand for all."""
+    if len(given) not in (1, depth):
+        raise UserError(f"{name} names {len(given)} numbers for {depth} layers: give one for each, or one.")
+    return list(given) * (depth // len(given))
+
+
+def _groups(classes: int, size: int) -> int:
+    if not 1 <= size < classes:
+        raise UserError(f"classes_per_group must be from 1 to {classes - 1}, not {size}.")
+    return math.ceil(classes / size)
+
+
+def _indivisible(width: int, groups: int) -> str:
+    return (
+        f"Channel-wise competition deals out the channels of a layer evenly, but {width} do not divide by "
+        f"{groups} groups of classes; choose numbers of channels that do."
+    )
