@@ -1,0 +1,77 @@
+"""Scalable Forward-Forward: a small convolution beside every block gives the goodness of each class."""
+
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hff import functional
+from hff.methods.local import LocalMethod
+from hff.methods.method import Facts, ReadOut, register
+from hff.networks import Block, Network
+
+
+@register
+class ScalableForwardForward(LocalMethod):
+    """An auxiliary convolution has one channel per class, whose mean square is the class's goodness.
+
+    Each block learns by the cross-entropy of its goodness, which equals the smooth margin between the true
+    class and the LogSumExp of all others. Linear layers have an auxiliary linear map.
+
+    Args:
+        kernel: side of the auxiliary kernels; the padding keeps the size.
+        aux_learning_rate: factor of the learning rate for the auxiliary maps, whose output is squared.
+        aux_weight_decay: weight decay of the auxiliary maps, which keeps the goodness from exploding.
+        read_out: whose goodness decides: the last block's, or the mean of all, which is the paper's vote.
+    """
+
+    name = "sff"
+    facts = Facts(
+        title="Scalable Forward-Forward",
+        paper="Krutsylo 2025, Scalable Forward-Forward Algorithm (arXiv 2501.03176)",
+        passes="1",
+        needs_negatives=False,
+        gradient_reach=0,
+    )
+
+    def __init__(
+        self,
+        network: Network,
+        classes: int,
+        *,
+        kernel: Literal[1, 3, 5] = 3,
+        aux_learning_rate: float = 1.0,
+        aux_weight_decay: float = 1e-4,
+        read_out: ReadOut = "last",
+    ) -> None:
+        super().__init__(network, classes, read_out=read_out)
+        self.heads = nn.ModuleList(
+            _auxiliary(self.block(layer), classes, kernel) for layer in range(len(self.blocks))
+        )
+        self.head_learning_rate = aux_learning_rate
+        self.head_weight_decay = aux_weight_decay
+
+    def scores(self, layer: int, activity: Tensor) -> Tensor:
+        # The square keeps pooling from coming first: the mean of squares is not the square of the mean.
+        return functional.group_goodness(self.heads[layer](activity), self.classes)
+
+    def leave(self, layer: int, activity: Tensor) -> Tensor:
+        """The activity at zero mean and unit variance, as only the next block gets it."""
+        return super().leave(layer, F.layer_norm(activity, self.block(layer).out_shape))
+
+
+def _auxiliary(block: Block, classes: int, kernel: int) -> nn.Module:
+    """The map to one channel or unit per class, started such that the goodness is the input's mean square.
+
+    That is a few tenths behind a ReLU; a goodness near zero would start with hardly any gradient.
+    """
+    width = block.out_shape[0]
+    auxiliary = (
+        nn.Linear(width, classes)
+        if block.row.kind == "linear"
+        else nn.Conv2d(width, classes, kernel, padding=kernel // 2)
+    )
+    nn.init.normal_(auxiliary.weight, std=auxiliary.weight[0].numel() ** -0.5)
+    assert auxiliary.bias is not None
+    nn.init.zeros_(auxiliary.bias)
+    return auxiliary
