@@ -1,0 +1,93 @@
+"""Greedy layer-wise learning: every layer is trained with a small classifier that is thrown away later."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from hff.errors import UserError
+from hff.methods.local import LocalMethod
+from hff.methods.method import Facts, GreedyEpochs, ReadOut, Schedule, register
+from hff.networks import Block, Network, Row, Shape
+
+
+@register
+class SimCNN(LocalMethod):
+    """Each layer and its auxiliary classifier learn by cross-entropy; deeper classifiers make better layers.
+
+    A fully connected layer has a linear classifier. Trained joint, this is decoupled greedy learning.
+
+    Args:
+        auxiliary_layers: hidden convolutions of an auxiliary classifier, the paper's k less 1.
+        auxiliary_width: their channels; none means as many as the layer has.
+        auxiliary_norm: norm of the hidden convolutions and of the pooled map; the paper has none where
+            there are no hidden convolutions, but Adam then learned far more slowly in a short trial.
+        grid: side of the grid that a map is average-pooled to before the linear part of its classifier.
+        schedule: update all layers with each batch (joint), or one layer after the other (greedy).
+        greedy_epochs: whether each layer gets all epochs when greedy, or the layers share them.
+        read_out: the last layer's scores, or the mean of all, in which each layer weighs twice the one below.
+    """
+
+    name = "simcnn"
+    facts = Facts(
+        title="SimCNN",
+        paper="Belilovsky, Eickenberg and Oyallon 2019, Greedy Layerwise Learning Can Scale to ImageNet "
+        "(arXiv 1812.11446)",
+        passes="1",
+        needs_negatives=False,
+        gradient_reach=0,
+    )
+
+    def __init__(
+        self,
+        network: Network,
+        classes: int,
+        *,
+        auxiliary_layers: int = 0,
+        auxiliary_width: int | None = None,
+        auxiliary_norm: Literal["none", "batch"] = "batch",
+        grid: int = 2,
+        schedule: Schedule = "joint",
+        greedy_epochs: GreedyEpochs = "each",
+        read_out: ReadOut = "last",
+    ) -> None:
+        super().__init__(network, classes, read_out=read_out)
+        if auxiliary_layers < 0 or grid < 1 or (auxiliary_width is not None and auxiliary_width < 1):
+            raise UserError(
+                "auxiliary_width and grid must be at least 1, and auxiliary_layers must not be negative."
+            )
+        self.schedule = schedule
+        self.greedy_epochs = greedy_epochs
+        for layer in range(len(self.blocks)):
+            shape = self.block(layer).out_shape
+            if len(shape) == 1:
+                self.heads[layer] = nn.Linear(shape[0], classes)
+                continue
+            hidden = Row("conv", auxiliary_width or shape[0], bias=False, norm=auxiliary_norm)
+            self.heads[layer] = auxiliary_classifier(shape, classes, hidden, auxiliary_layers, grid)
+
+    def scores(self, layer: int, activity: Tensor) -> Tensor:
+        scores: Tensor = self.heads[layer](activity)
+        return scores
+
+    def read(self, scores: Mapping[int, Tensor]) -> Tensor:
+        voters = [layer for layer in self.voters if layer in scores]
+        weights = [2.0**layer for layer in voters]
+        weighted = [weight * scores[layer] for weight, layer in zip(weights, voters, strict=True)]
+        return torch.stack(weighted).sum(0) / sum(weights)
+
+
+def auxiliary_classifier(shape: Shape, classes: int, hidden: Row, layers: int, grid: int) -> nn.Sequential:
+    """Hidden layers on a map [B, *shape], then average pooling to a grid, norm, linear scores [B, C]."""
+    parts: list[nn.Module] = []
+    for _ in range(layers):
+        block = Block(hidden, shape)
+        parts.append(block)
+        shape = block.out_shape
+    channels, height, width = shape
+    cells = (min(grid, height), min(grid, width))
+    parts.append(nn.AdaptiveAvgPool2d(cells))
+    if hidden.norm == "batch":
+        parts.append(nn.BatchNorm2d(channels))
+    return nn.Sequential(*parts, nn.Flatten(), nn.Linear(channels * cells[0] * cells[1], classes))
