@@ -43,3 +43,16 @@ def test_a_batch_draws_for_its_own_samples() -> None:
         batch.uniform(2, "negatives"), uniform(torch.tensor([4, 5, 6]), 2, 0, 0, 1, 2, "negatives")
     )
     assert batch.to(torch.device("cpu")) is batch
+
+
+def test_normal_numbers_are_normal_and_the_samples_own() -> None:
+    index = torch.arange(20_000)
+    batch = Batch(torch.zeros(20_000, 1), torch.zeros(20_000), index, (0, 0, 1, 2))
+    draws = batch.normal(3, "noise")
+    assert draws.dtype == torch.float32
+    assert draws.isfinite().all()
+    assert torch.allclose(torch.cov(draws.T), torch.eye(3), atol=0.03)
+    assert torch.allclose(draws.mean(0), torch.zeros(3), atol=0.03)
+    assert ((draws.abs() < 1).float().mean() - 0.6827).abs() < 0.01
+    part = Batch(batch.x[5:9], batch.y[5:9], index[5:9], batch.key)
+    assert torch.equal(part.normal(3, "noise"), draws[5:9])

@@ -153,7 +153,7 @@ def test_gradients_are_means_and_add_up(name: str, net: str) -> None:
 def test_beats_chance_on_digits(name: str, digits: DataSet) -> None:
     net = network("mlp", digits.in_shape, 10, widths=(64, 64))
     if methods[name].refusal(net, 10):
-        net = network("cnn", digits.in_shape, 10, channels=(10, 20))
+        net = network("cnn", digits.in_shape, 10, channels=(30, 60))
     summary = fit(create(name, net, 10), digits, Settings(epochs=6, batch_size=32, learning_rate=3e-3))
     assert summary["read_out_accuracy"] > 0.8
 

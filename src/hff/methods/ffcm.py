@@ -95,7 +95,10 @@ class FFCM(Method):
         share = max(1, round(self.head_epochs * epochs))
         layers = tuple(range(len(self.blocks)))
         # A budget of one epoch is exceeded: a classifier on random layers would be another method.
-        return [Stage("layers", layers, max(1, epochs - share)), Stage("classifier", (), share)]
+        return [
+            Stage("layers", layers, max(1, epochs - share), predicts=False),
+            Stage("classifier", (), share),
+        ]
 
     def parameter_groups(self, stage: Stage) -> dict[str, list[ParameterSet]]:
         if stage.blocks:

@@ -48,6 +48,8 @@ class Stage:
     """None: the batch size of the run."""
     labels: bool = True
     """False: the blocks learn without labels."""
+    predicts: bool = True
+    """False: what predicts learns in a later stage, so there is nothing to validate yet."""
 
 
 @dataclass(frozen=True)

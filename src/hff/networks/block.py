@@ -103,7 +103,7 @@ class Block(nn.Module):
         return self.row.norm in ("none", "batch") or self.row.norm_at == "output"
 
     def read(self, x: Tensor) -> Tensor:
-        """What the affine map reads of the input: [B, *in_shape] -> [B, *read_shape], flat for a linear map."""
+        """What the affine map reads: [B, *in_shape] -> [B, *read_shape], flat for a linear map."""
         if self.row.downsample > 1:
             x = F.pixel_unshuffle(x, self.row.downsample)
         x = self._normed("input", x)

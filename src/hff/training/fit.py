@@ -16,6 +16,7 @@ from hff.data import Batches, DataSet
 from hff.errors import UserError
 from hff.evaluation import layer_accuracy
 from hff.methods import Method, Stage
+from hff.methods.method import group_layer
 from hff.randomness import seed_of
 from hff.training.listener import Listener, Progress
 from hff.training.optimisers import Optimisers, learning_rate
@@ -79,6 +80,7 @@ class _Training:
         self.stages = method.stages(settings.epochs)
         self.at = _Position()
         self.losses: dict[str, Tensor] = {}
+        """Sum and count of the losses of each group in this epoch [2]."""
         self.stop = threading.Event()
         self.resuming = False
         self.optimiser_state: dict[str, Tensor] = {}
@@ -161,7 +163,8 @@ class _Training:
             for group, loss in self.method.update(batch, stage):
                 optimisers.step(group, rate)
                 self.method.after_step(group)
-                self.losses[group] = self.losses.get(group, torch.zeros_like(loss)) + loss
+                counted = torch.stack([loss, torch.ones_like(loss)])
+                self.losses[group] = self.losses.get(group, torch.zeros_like(counted)) + counted
 
     def _end_epoch(self, stage: Stage, rate: float) -> dict[str, Any]:
         losses = self._mean_losses()
@@ -189,7 +192,7 @@ class _Training:
 
     def _validate(self, stage: Stage) -> tuple[dict[int, float], float | None]:
         """The accuracy of each layer that has learned by now, and of the read-out if all its layers have."""
-        if self.data.validation is None:
+        if self.data.validation is None or not stage.predicts:
             return {}, None
         batches = Batches.in_order(self.data.validation, self.data.preprocessing, 512)
         accuracy, read_out = layer_accuracy(self.method, batches.epoch(0), self.device)
@@ -199,8 +202,10 @@ class _Training:
         return {layer: a for layer, a in accuracy.items() if layer <= known}, read_out if reached else None
 
     def _mean_losses(self) -> dict[str, float]:
-        steps = max(1, self.at.step)
-        return {group: float(total) / steps for group, total in self.losses.items()}
+        # In the order of the layers, which is not always the order in which their gradients come up.
+        layers = {group: group_layer(group) for group in self.losses}
+        ordered = sorted(layers, key=lambda group: math.inf if (layer := layers[group]) is None else layer)
+        return {group: float(self.losses[group][0] / self.losses[group][1]) for group in ordered}
 
     def _progress(self, stage: Stage, steps: int, pace: float) -> Progress:
         later = sum(each.epochs for each in self.stages[self.at.stage + 1 :])

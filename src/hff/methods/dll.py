@@ -1,0 +1,149 @@
+"""Dendritic Localized Learning: the error at the top is relayed down by feedback weights of its own."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hff.errors import UserError
+from hff.feedback import Feedback, Pass, with_output
+from hff.methods.method import Facts, Method, ParameterSet, Stage, register
+from hff.networks import WITHOUT_GRADIENT, Block, Network
+from hff.randomness import Batch
+
+
+@register
+class DLL(Method):
+    """Each weight changes by its input times an error that arrives through separate feedback weights.
+
+    A last row of C units is the output; otherwise one is added. The paper's networks are tanh without bias,
+    which the table says.
+
+    Args:
+        head: softmax output (the paper's CNN); linear output, trained as regression; or the same with a
+            softmax in place of the last hidden layer's activation (softmax_features, the paper's MLP).
+        feedback: feedback weights stay as drawn, or learn.
+        feedback_sign: learned feedback lowers the squared errors that it relays (descent), or raises them.
+        feedback_scale: standard deviation of the feedback weights; none keeps an error's size on its way.
+        feedback_learning_rate: factor of the learning rate for learned feedback.
+        weight_scale: standard deviation of the forward weights at the start; none is the network's own start.
+        label_smoothing: share of the target that is spread over all classes.
+        error_clamp: relayed errors of a sample are cut off at this size.
+        squash_input: apply tanh to the input as to every layer (the paper's MLP).
+    """
+
+    name = "dll"
+    facts = Facts(
+        title="DLL",
+        paper="Lv, Xu, Lu et al. 2025, Dendritic Localized Learning: Toward Biologically Plausible Algorithm "
+        "(arXiv 2501.09976)",
+        passes="1",
+        needs_negatives=False,
+        gradient_reach="all",
+        layer_local=False,
+    )
+
+    def __init__(
+        self,
+        network: Network,
+        classes: int,
+        *,
+        head: Literal["softmax", "linear", "softmax_features"] = "softmax",
+        feedback: Literal["fixed", "learned"] = "fixed",
+        feedback_sign: Literal["descent", "ascent"] = "descent",
+        feedback_scale: float | None = None,
+        feedback_learning_rate: float = 0.1,
+        weight_scale: float | None = None,
+        label_smoothing: float = 0.1,
+        error_clamp: float = 50.0,
+        squash_input: bool = False,
+    ) -> None:
+        super().__init__(with_output(network, classes), classes)
+        if not 0 <= label_smoothing < 1:
+            raise UserError(f"label_smoothing must be at least 0 and below 1, not {label_smoothing:g}.")
+        if error_clamp <= 0:
+            raise UserError(f"error_clamp must be above 0, not {error_clamp:g}.")
+        self.head = head
+        self.feedback_sign = 1 if feedback_sign == "descent" else -1
+        self.feedback_learning_rate = feedback_learning_rate
+        self.label_smoothing = label_smoothing
+        self.error_clamp = error_clamp
+        self.squash_input = squash_input
+        *hidden, output = (self.block(layer) for layer in range(len(self.blocks)))
+        if head == "softmax_features" and hidden:
+            hidden[-1].activation = _softmax
+        if weight_scale is not None:
+            for block in (*hidden, output):
+                nn.init.normal_(block.affine.weight, std=weight_scale)
+        # Nothing learns below the first block, so no error passes it.
+        self.feedback = nn.ModuleList(
+            Feedback(block, scale=feedback_scale, learned=feedback == "learned")
+            for block in (*hidden, output)[1:]
+        )
+
+    @classmethod
+    def refusal(cls, network: Network, classes: int) -> str | None:
+        flat = {row.activation for row in network.rows} & WITHOUT_GRADIENT
+        if flat:
+            return f"{cls.facts.title} needs activations with a derivative, which {flat.pop()!r} has not."
+        return super().refusal(network, classes)
+
+    def parameter_groups(self, stage: Stage) -> dict[str, list[ParameterSet]]:
+        learned = ParameterSet(list(self.feedback.parameters()), self.feedback_learning_rate)
+        return {"network": [ParameterSet(list(self.blocks.parameters())), learned]}
+
+    def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
+        passes: list[Pass] = []
+        h = self._entry(batch.x)
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            passes.append(Pass(block, h))
+            h = passes[-1].out
+        scores = h.requires_grad_()
+        loss = self.loss(scores, batch.y)
+        (error,) = torch.autograd.grad(loss, scores)
+        while passes:
+            done = passes.pop()
+            at_map = done.learn(error)
+            if passes:
+                error = done.down(self.relay(len(passes), at_map))
+        yield "network", loss.detach()
+
+    def loss(self, scores: Tensor, y: Tensor) -> Tensor:
+        """What the top error is the gradient of: cross-entropy, or half the squared distance to the target.
+
+        Scores [B, C], labels [B] -> [].
+        """
+        target = F.one_hot(y, self.classes) * (1 - self.label_smoothing) + self.label_smoothing / self.classes
+        if self.head == "softmax":
+            return F.cross_entropy(scores, target)
+        return 0.5 * (scores - target).square().sum(1).mean()
+
+    def relay(self, layer: int, error: Tensor) -> Tensor:
+        """Takes an error past the affine map of a block; learned feedback gets its gradient on the way.
+
+        Errors are those of the mean loss, so the error of a sample is B times as large.
+        """
+        below: Tensor = self.feedback[layer - 1](error)
+        samples = len(error)
+        if below.requires_grad:
+            # The gradient of half the mean squared relayed error of a sample.
+            below.backward(self.feedback_sign * samples * below.detach())
+        limit = self.error_clamp / samples
+        return below.detach().clamp(-limit, limit)
+
+    def layer_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
+        h = self._entry(x)
+        for block in self.blocks:
+            h = block(h)
+        yield len(self.blocks) - 1, h
+
+    def _entry(self, x: Tensor) -> Tensor:
+        return torch.tanh(x) if self.squash_input else x
+
+
+def _softmax(f: Tensor) -> Tensor:
+    """Softmax over all units of a sample [B, ...]."""
+    return torch.softmax(f.flatten(1), 1).view_as(f)

@@ -1,0 +1,166 @@
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from hff.data import Batches, DataSet
+from hff.errors import UserError
+from hff.labels import Morphology
+from hff.methods import create, methods
+from hff.methods.cnn_ff import ConvolutionalForwardForward
+from hff.networks import network
+from hff.randomness import Batch
+from hff.training import Settings, fit
+from hff.training.optimisers import Optimisers
+
+
+def small(depth: int = 3, **options: object) -> ConvolutionalForwardForward:
+    net = network("cnn_ff", (2, 8, 8), 4, channels=(5, 4, 3)[:depth], kernel=3)
+    method = create("cnn_ff", net, 4, **options)
+    assert isinstance(method, ConvolutionalForwardForward)
+    return method
+
+
+def batch(size: int = 8, step: int = 0) -> Batch:
+    draw = torch.Generator().manual_seed(step)
+    x = torch.randn(size, 2, 8, 8, generator=draw)
+    return Batch(x, torch.randint(0, 4, (size,), generator=draw), torch.arange(size), (0, 0, 0, step))
+
+
+def wave(label: int) -> torch.Tensor:
+    """The first classes' waves: one period across the image, 45 degrees apart, at unit power [8, 8]."""
+    middles = (torch.arange(8) + 0.5) / 8
+    angle = math.radians(45 * label)
+    pattern = torch.sin(2 * math.pi * (middles * math.cos(angle) + middles[:, None] * math.sin(angle)))
+    return (pattern - pattern.mean()) / pattern.std(correction=0)
+
+
+@pytest.mark.parametrize(("goodness", "threshold", "sharpness"), [("mean", 0.6, 3.0), ("sum", 0.4, 1.0)])
+def test_the_gradient_of_the_first_layer_is_that_of_the_formula(
+    goodness: str, threshold: float, sharpness: float
+) -> None:
+    """Against autograd on the rule, written out with waves, layer norm and loss of its own."""
+    method = small(goodness=goodness, threshold=threshold, sharpness=sharpness, label_intensity=0.3)
+    given = batch()
+    h, y = method.present(given)
+    found, _ = method.layer_step(0, h, y)
+    affine = method.block(0).affine
+    weight = affine.weight.detach().clone().requires_grad_()
+    loss = torch.zeros(())
+    for labels, sign in ((given.y, 1), (method.negatives(given), -1)):
+        x = 0.7 * given.x + 0.3 * torch.stack([wave(label) for label in labels.tolist()])[:, None]
+        x = x / x.square().mean((1, 2, 3), keepdim=True).sqrt()
+        a = F.layer_norm(F.conv2d(x, weight, padding=1), (5, 8, 8)).relu()
+        squares = a.square().mean((1, 2, 3)) if goodness == "mean" else a.square().sum((1, 2, 3))
+        level = threshold if goodness == "mean" else threshold * 5 * 8 * 8
+        loss = loss - F.logsigmoid(sign * sharpness * (squares - level)).mean()
+    loss.backward()
+    assert torch.allclose(found, loss.detach(), rtol=1e-4)
+    assert affine.weight.grad is not None
+    assert weight.grad is not None
+    assert torch.allclose(affine.weight.grad, weight.grad, atol=1e-4 * float(weight.grad.abs().max()))
+
+
+def test_the_next_layer_gets_the_whole_map_at_unit_power() -> None:
+    method = small(depth=2).eval()
+    x = torch.randn(3, 2, 8, 8)
+    h = method.encoding(x, torch.tensor([1, 1, 1]))
+    below = method.block(0)(h / h.square().mean((1, 2, 3), keepdim=True).sqrt())
+    above = method.block(1)(below / below.square().mean((1, 2, 3), keepdim=True).sqrt())
+    assert torch.allclose(method(x)[:, 1], above.square().mean((1, 2, 3)), rtol=1e-4)
+
+
+def test_morphology_writes_no_pattern_and_predicts_by_transforming() -> None:
+    method = small(label="morphology").eval()
+    assert isinstance(method.encoding, Morphology)
+    x = torch.randn(3, 2, 8, 8)
+    assert torch.equal(method.encoding(x, torch.tensor([0, 0, 0])), x)
+    flat = torch.full((1, 2, 8, 8), 0.5)
+    # An operator that smooths finds nothing to change on a flat image, where waves would show.
+    assert torch.equal(method.encoding(flat, torch.tensor([1])), flat)
+    assert method(x).shape == (3, 4)
+
+
+@pytest.mark.parametrize("label", ["waves", "morphology"])
+def test_the_side_head_never_sees_the_true_label(label: str) -> None:
+    seen = []
+    given = batch()
+    for y in (given.y, (given.y + 1) % 4):
+        method = small(label=label, inference="head")
+        assert method.head is not None
+        method.head.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].clone()))
+        (stage,) = method.stages(1)
+        method.enter(stage)
+        for _ in method.update(Batch(given.x, y, given.index, given.key), stage):
+            pass
+        method.eval()(given.x)
+    in_training, in_prediction, *others = seen
+    assert len(others) == 2
+    assert torch.equal(in_training, in_prediction)
+    assert torch.equal(in_training, others[0])
+
+
+def test_what_the_side_head_sees_favours_no_class() -> None:
+    method = small(inference="head")
+    x = torch.zeros(1, 2, 8, 8)
+    labelled = torch.cat([method.encoding(x, torch.tensor([label])) for label in range(4)])
+    assert torch.allclose(method.encoding.neutral(x), labelled.mean(0, keepdim=True), atol=1e-6)
+
+
+def test_on_noise_the_side_head_learns_nothing() -> None:
+    """With the label in its features the loss would fall to 0; without, it cannot stay below log C."""
+    method = small(inference="head")
+    (stage,) = method.stages(1)
+    optimisers = Optimisers(method, stage, Settings())
+    losses = []
+    for step in range(60):
+        for group, loss in method.update(batch(32, step), stage):
+            optimisers.step(group, 3e-3)
+            if group == "head":
+                losses.append(float(loss))
+    assert sum(losses[-20:]) / 20 > math.log(4)
+
+
+def test_the_side_head_predicts_in_one_pass_from_the_upper_layers() -> None:
+    method = small(inference="head").eval()
+    assert method.head is not None
+    assert method.head.in_features == (4 + 3) * 8 * 8
+    assert (method.passes, small().passes) == (1, 4)
+    assert [layer for layer, _ in method.layer_scores(torch.randn(2, 2, 8, 8))] == [2]
+    (stage,) = method.stages(1)
+    assert list(method.parameter_groups(stage)) == ["block0", "block1", "block2", "head"]
+
+
+def test_the_first_layer_can_stay_as_it_was_drawn() -> None:
+    method = small(first_layer_learns=False)
+    (stage,) = method.stages(3)
+    assert (stage.blocks, stage.epochs) == ((1, 2), 3)
+    groups = [group for group, _ in method.update(batch(), stage)]
+    assert groups == ["block1", "block2"]
+    assert all(p.grad is None for p in method.blocks[0].parameters())
+    with pytest.raises(UserError, match="network of one layer"):
+        small(depth=1, first_layer_learns=False)
+
+
+def test_what_it_cannot_train_is_refused() -> None:
+    linear = methods["cnn_ff"].refusal(network("mlp", (1, 8, 8), 4), 4)
+    assert linear is not None
+    assert "conv layers only" in linear
+    with pytest.raises(UserError, match="between 0 and 1"):
+        small(label_intensity=3)
+
+
+def test_the_goodness_hangs_on_image_and_label_together(digits: DataSet) -> None:
+    """No layer gets by with looking for a wave: the same wave on another class's image must lose goodness."""
+    net = network("cnn", digits.in_shape, 10, channels=(16, 32), kernel=5, norm="layer")
+    method = create("cnn_ff", net, 10)
+    summary = fit(method, digits, Settings(epochs=5, batch_size=32, learning_rate=3e-3))
+    assert summary["read_out_accuracy"] > 0.85
+    assert digits.validation is not None
+    (whole,) = Batches.in_order(digits.validation, digits.preprocessing, 1000).epoch(0)
+    with torch.no_grad():
+        goodness = method(whole.x)
+    for label, column in enumerate(goodness.T):
+        own = whole.y == label
+        assert column[own].mean() > column[~own].mean() + column.std() / 2
