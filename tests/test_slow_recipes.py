@@ -10,8 +10,8 @@ import torch
 
 from hff.data import datasets
 from hff.experiment import Experiment, create_method
-from hff.randomness import Batch
 from hff.recipes import read, recipes
+from hff.training.cost import random_batch
 from hff.training.optimisers import Optimisers
 
 
@@ -26,7 +26,7 @@ def test_one_step_at_full_size(name: str) -> None:
     stage = method.stages(1)[0]
     optimisers = Optimisers(method, stage, experiment.training)
     method.enter(stage)
-    batch = Batch(torch.randn(4, *info.in_shape), torch.arange(4), torch.arange(4), (0, 0, 0, 0))
+    batch = random_batch(info.in_shape, info.classes, 4, step=0, views=method.views)
     for group, loss in method.update(batch, stage):
         assert torch.isfinite(loss)
         optimisers.step(group, experiment.training.learning_rate)

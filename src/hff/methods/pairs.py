@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from hff import functional
+from hff.errors import UserError
 from hff.labels import AdditiveEncoding, LabelEncoding, wrong_labels
 from hff.methods.method import Method, ReadOut
 from hff.networks import Block, Network
@@ -122,6 +123,31 @@ class PairMethod(Method):
             f *= scale.view(*scale.shape, *(1,) * (f.dim() - 2))
         f += offset
         return block.pooled(block.activate(f.flatten(0, 1)))
+
+
+class GapMethod(PairMethod):
+    """Rules with SymBa's loss: the goodness of a pair is to differ, and there is no threshold."""
+
+    def __init__(
+        self,
+        network: Network,
+        classes: int,
+        encoding: LabelEncoding,
+        *,
+        sharpness: float,
+        read_out: ReadOut,
+        blocks: Sequence[nn.Module] | None = None,
+    ) -> None:
+        super().__init__(network, classes, encoding, read_out=read_out, blocks=blocks)
+        if sharpness <= 0:
+            raise UserError(f"sharpness must be greater than 0, not {sharpness:g}.")
+        self.sharpness = sharpness
+
+    def goodness(self, layer: int, activity: Tensor) -> Tensor:
+        return functional.mean_goodness(activity)
+
+    def pair_loss(self, layer: int, positive: Tensor, negative: Tensor) -> Tensor:
+        return functional.symmetric_pair_loss(positive, negative, self.sharpness)
 
 
 def in_parts(

@@ -9,13 +9,13 @@ from hff import functional
 from hff.errors import UserError
 from hff.labels import ClassCodes, LabelEncoding, hard_wrong_labels, one_hot_encoding
 from hff.methods.method import Facts, GreedyEpochs, ReadOut, Schedule, register
-from hff.methods.pairs import PairMethod, scale_by_fan_in
+from hff.methods.pairs import GapMethod, scale_by_fan_in
 from hff.networks import Block, Network
 from hff.randomness import Batch
 
 
 @register
-class SymBa(PairMethod):
+class SymBa(GapMethod):
     """The true label's mean square activity is to exceed a wrong label's, sample by sample; no threshold.
 
     Args:
@@ -62,27 +62,18 @@ class SymBa(PairMethod):
         every_layer = inject == "every_layer"
         if every_layer and label != "codes":
             raise UserError("Only codes can be put beside the input of every layer: set label codes.")
-        if sharpness <= 0:
-            raise UserError(f"sharpness must be greater than 0, not {sharpness:g}.")
         encoding: LabelEncoding
         if label == "codes":
             encoding = ClassCodes(network.in_shape, classes, code_length, code_density, label_intensity)
         else:
             encoding = one_hot_encoding(network.in_shape, classes, label_intensity)
         blocks = _widened_blocks(network, encoding, code_length) if every_layer else None
-        super().__init__(network, classes, encoding, read_out=read_out, blocks=blocks)
+        super().__init__(network, classes, encoding, sharpness=sharpness, read_out=read_out, blocks=blocks)
         scale_by_fan_in(self)
         self.injected = code_length if every_layer else 0
-        self.sharpness = sharpness
         self.hard = negatives == "hard"
         self.schedule = schedule
         self.greedy_epochs = greedy_epochs
-
-    def goodness(self, layer: int, activity: Tensor) -> Tensor:
-        return functional.mean_goodness(activity)
-
-    def pair_loss(self, layer: int, positive: Tensor, negative: Tensor) -> Tensor:
-        return functional.symmetric_pair_loss(positive, negative, self.sharpness)
 
     def negatives(self, batch: Batch) -> Tensor:
         if not self.hard:

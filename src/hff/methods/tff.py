@@ -4,17 +4,16 @@ from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
-from hff import functional
 from hff.errors import UserError
 from hff.labels import Appended, LabelChannel, LabelEncoding
 from hff.methods.method import Facts, ParameterSet, Stage, group_name, register
-from hff.methods.pairs import PairMethod
+from hff.methods.pairs import GapMethod
 from hff.networks import Network
 from hff.randomness import Batch, Key
 
 
 @register
-class Trifecta(PairMethod):
+class Trifecta(GapMethod):
     """Each layer learns for its own goodness and for that of the next one, on every second batch in turn.
 
     The length of what a layer hands on is kept; the network's table is to have batch norm on the input of
@@ -52,13 +51,10 @@ class Trifecta(PairMethod):
             encoding = LabelChannel(network.in_shape, classes)
         else:
             encoding = Appended(network.in_shape, classes, intensity=1)
-        super().__init__(network, classes, encoding, read_out="last")
+        super().__init__(network, classes, encoding, sharpness=sharpness, read_out="last")
         depth = len(self.blocks)
-        if sharpness <= 0:
-            raise UserError(f"sharpness must be greater than 0, not {sharpness:g}.")
         if not 1 <= ensemble <= depth:
             raise UserError(f"ensemble must be 1 to {depth}, the number of layers, not {ensemble}.")
-        self.sharpness = sharpness
         # A single layer has no neighbour: with windows it would only sit out every second batch.
         self.overlap = overlap and depth > 1
         self.ensemble = ensemble
@@ -76,12 +72,6 @@ class Trifecta(PairMethod):
             learned = [*lower.parameters(), *self.blocks[layer].parameters()]
             groups[group_name(layer)] = [ParameterSet(learned)]
         return groups
-
-    def goodness(self, layer: int, activity: Tensor) -> Tensor:
-        return functional.mean_goodness(activity)
-
-    def pair_loss(self, layer: int, positive: Tensor, negative: Tensor) -> Tensor:
-        return functional.symmetric_pair_loss(positive, negative, self.sharpness)
 
     def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
         h, _ = self.present(batch)
