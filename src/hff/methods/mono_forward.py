@@ -23,7 +23,8 @@ class MonoForward(LocalMethod):
     name = "mono_forward"
     facts = Facts(
         title="Mono-Forward",
-        paper="Gong, Li and Abdulla 2025, Mono-Forward: Backpropagation-free algorithm (arXiv 2501.09238)",
+        paper="Gong, Li and Abdulla 2025, Mono-Forward: Backpropagation-Free Algorithm for Efficient Neural "
+        "Network Training Harnessing Local Errors (arXiv 2501.09238)",
         passes="1",
         needs_negatives=False,
         gradient_reach=0,
