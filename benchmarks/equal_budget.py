@@ -7,7 +7,11 @@ rate is the best of three short trials on MNIST's validation images, or a fourth
 
 Runs go into runs/ of the working directory, one process each with one thread. What is finished is not done
 again, what was stopped goes on, and the trials are written into results/tuning.csv. Afterwards:
-python benchmarks/collect.py runs/*_small-seed0
+
+    python benchmarks/collect.py runs/*_small-seed0
+    python benchmarks/cost.py runs/mnist_*_small-seed0/config.yaml
+    python benchmarks/rivals.py
+    python benchmarks/figures.py
 """
 
 import argparse

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from collect import READ_OUT, RESULTS
-from equal_budget import DATA, recipe_of, subjects
+from equal_budget import DATA, subjects
 
 from hff.methods import methods
 from hff.paper import find
@@ -34,7 +34,7 @@ def rows() -> Iterator[Row]:
             measured = accuracy.get(f"{data}_{subject}_small")
             if measured is None:
                 continue
-            spent = cost.get(recipe_of(subject, DATA[0]), {})
+            spent = cost.get(f"{DATA[0]}_{subject}_small", {})
             claim = claimed(measured["method"], data, measured["network"])
             yield {
                 "data": data,

@@ -17,7 +17,7 @@ import torch
 
 from hff.data import DataSet, load
 from hff.errors import UserError
-from hff.methods import Method, create
+from hff.methods import Method, create, methods
 from hff.networks import network
 from hff.training import Listener, Progress, Run, Settings, fit, pick_device
 from hff.training.optimisers import learning_rate
@@ -27,6 +27,8 @@ SETTINGS = Settings(epochs=3, batch_size=128, checkpoint_seconds=0.0)
 
 def method_for(data: DataSet, name: str = "hff", **options: Any) -> Method:
     net = network("mlp", data.in_shape, 10, widths=(24, 20), dropout=0.2)
+    if methods[name].refusal(net, 10):
+        net = network("cnn", data.in_shape, 10, channels=(10, 10), dropout=0.2)
     return create(name, net, 10, seed=0, **options)
 
 
@@ -60,6 +62,13 @@ OPTIONS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "hff shadow": ("hff", {"prototype_update": "shadow"}, {"optimizer": "adamw", "weight_decay": 0.01}),
     "hff smoothed": ("hff", {"prototype_update": "smoothed"}, {"optimizer": "rmsprop"}),
+    "ff hard negatives": ("ff", {"negatives": "hard"}, {}),
+    "ffcm two stages": ("ffcm", {"views": 2, "head_epochs": 0.4}, {}),
+    "ffcl steps": ("ffcl", {}, {}),
+    "tff windows": ("tff", {}, {}),
+    "cwconv overlapping stages": ("cwconv", {"ends": (0.34, 0.67)}, {}),
+    "noprop": ("noprop_dt", {"steps": 3, "embedding": "prototype", "blocks_per_step": 2}, {}),
+    "dll learned feedback": ("dll", {"feedback": "learned"}, {}),
     "backprop": ("backprop", {}, {"optimizer": "sgd", "schedule": "linear", "clip": 1.0}),
 }
 

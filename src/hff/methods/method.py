@@ -112,7 +112,7 @@ class Method(nn.Module, ABC):
             return None
         return (
             f"{cls.facts.title} trains {' and '.join(sorted(cls.facts.supports))} layers only, "
-            f"but network {network.name!r} has {' and '.join(sorted(refused))} layers."
+            f"but network {network.name!r} has {' and '.join(sorted(refused))} layers; choose another network."
         )
 
     @property
