@@ -7,7 +7,6 @@ import torch
 
 from hff.errors import UserError
 from hff.functional import project
-from hff.heads import Head
 from hff.prototypes import Prototypes
 
 
@@ -100,27 +99,3 @@ def test_simplex_needs_enough_dimensions() -> None:
     assert Prototypes(5, 4, init="simplex").vectors.shape == (5, 1, 4)
     with pytest.raises(UserError, match="No simplex of 5 prototypes exists in 3 dimensions"):
         Prototypes(5, 3, init="simplex")
-
-
-def test_pooling_before_the_projection_is_the_papers_order() -> None:
-    head = Head((6, 8, 8), grid=1, channels=4)
-    linear = head.project[0]
-    maps = torch.randn(3, 6, 8, 8)
-    convolved = torch.nn.functional.conv2d(maps, linear.weight[:, :, None, None], linear.bias)
-    assert torch.allclose(head(maps), convolved.mean((2, 3)), atol=1e-6)
-
-
-def test_head_dimensions() -> None:
-    maps = torch.randn(3, 6, 8, 8)
-    for grid, channels, hidden, dim in [
-        (1, 0, 0, 6),
-        (4, 0, 0, 96),
-        (4, 5, 0, 5),
-        (2, 5, 7, 5),
-        (2, 0, 7, 7),
-        (9, 0, 0, 384),
-    ]:
-        head = Head((6, 8, 8), grid=grid, channels=channels, hidden=hidden)
-        assert head.dim == dim == head(maps).shape[1]
-    with pytest.raises(UserError, match="grid must be at least 1"):
-        Head((6, 8, 8), grid=0, channels=1)

@@ -31,7 +31,8 @@ class ForwardForward(ThresholdMethod):
     name = "ff"
     facts = Facts(
         title="Forward-Forward",
-        paper="Hinton 2022, The Forward-Forward Algorithm: Some Preliminary Investigations (arXiv 2212.13345)",
+        paper="Hinton 2022, The Forward-Forward Algorithm: Some Preliminary Investigations "
+        "(arXiv 2212.13345)",
         passes="C",
         needs_negatives=True,
         gradient_reach=0,

@@ -111,8 +111,8 @@ class Method(nn.Module, ABC):
         if not refused:
             return None
         return (
-            f"{cls.facts.title} trains {' and '.join(sorted(cls.facts.supports))} layers only, "
-            f"but network {network.name!r} has {' and '.join(sorted(refused))} layers; choose another network."
+            f"{cls.facts.title} trains {' and '.join(sorted(cls.facts.supports))} layers only, but network "
+            f"{network.name!r} has {' and '.join(sorted(refused))} layers; choose another network."
         )
 
     @property
