@@ -7,6 +7,7 @@ from hff.config import fields_of
 from hff.data import datasets
 from hff.errors import UserError
 from hff.experiment import Experiment, create_method, method_fields
+from hff.methods import methods
 from hff.recipes import read, recipes
 from hff.training import Settings
 
@@ -85,6 +86,18 @@ def test_twins_differ_in_nothing_but_the_method_and_its_rate(name: str) -> None:
     for free in ("name", "learning_rate"):
         del twin[free], original[free]
     assert twin == original
+
+
+@pytest.mark.parametrize("method", sorted(set(methods) - {"hff", "backprop"}))
+def test_every_rival_has_recipes(method: str) -> None:
+    data = ["mnist", "fashion_mnist"]
+    if "conv" in methods[method].facts.supports:
+        data.append("cifar10")
+    for name in data:
+        experiment = Experiment.from_mapping(read(f"{name}_{method}"))
+        assert (experiment.data.name, experiment.method.name) == (name, method)
+        # The test split is for `hff eval`; whatever is chosen, is chosen on the validation split.
+        assert experiment.data.options["validation"] >= 5000
 
 
 def test_a_file_of_ones_own_is_a_recipe(tmp_path: Path) -> None:

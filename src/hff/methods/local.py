@@ -1,6 +1,5 @@
 """What rules share in which every block has a head and a loss of its own."""
 
-from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 
 from torch import Tensor, nn
@@ -14,7 +13,7 @@ from hff.randomness import Batch
 class LocalMethod(Method):
     """Every block scores the classes by its own activity, and learns by a loss on it; nothing else learns it.
 
-    A rule fills `heads`, one for each block, and says what the scores are; it may have a `classifier` on top,
+    A rule fills `heads`, one for each block, or says what else the scores are; it may have a `classifier` on top,
     which learns on what the last block hands on and then answers in place of the last block.
     """
 
@@ -30,9 +29,10 @@ class LocalMethod(Method):
         """What a block is judged by, given its input [B, *in_shape]: all that it hands on, before dropout."""
         return self.block(layer).activity(h)
 
-    @abstractmethod
     def scores(self, layer: int, activity: Tensor) -> Tensor:
-        """The scores [B, C] of an activity [B, *out_shape]."""
+        """The scores [B, C] of an activity [B, *out_shape]: what the head says, unless the rule has another."""
+        scores: Tensor = self.heads[layer](activity)
+        return scores
 
     def loss(self, layer: int, activity: Tensor, y: Tensor) -> Tensor:
         """The loss of a block, from its activity [B, *out_shape] and the labels [B]."""

@@ -1,6 +1,6 @@
 """Mono-Forward: every layer projects its activity to class scores and learns by their cross-entropy."""
 
-from torch import Tensor, nn
+from torch import nn
 
 from hff.heads import Head
 from hff.methods.local import LocalMethod
@@ -47,7 +47,3 @@ class MonoForward(LocalMethod):
             Head(self.block(layer).out_shape, grid=grid, channels=classes, bias=False)
             for layer in range(len(self.blocks))
         )
-
-    def scores(self, layer: int, activity: Tensor) -> Tensor:
-        scores: Tensor = self.heads[layer](activity)
-        return scores

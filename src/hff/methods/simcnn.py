@@ -67,10 +67,6 @@ class SimCNN(LocalMethod):
             hidden = Row("conv", auxiliary_width or shape[0], bias=False, norm=auxiliary_norm)
             self.heads[layer] = auxiliary_classifier(shape, classes, hidden, auxiliary_layers, grid)
 
-    def scores(self, layer: int, activity: Tensor) -> Tensor:
-        scores: Tensor = self.heads[layer](activity)
-        return scores
-
     def read(self, scores: Mapping[int, Tensor]) -> Tensor:
         voters = [layer for layer in self.voters if layer in scores]
         weights = [2.0**layer for layer in voters]
