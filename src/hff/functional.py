@@ -80,7 +80,8 @@ def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
 
 def goodness(h: Tensor) -> Tensor:
     """Eq. 1: g(h) = sum_i h_i^2 over all but the first dimension of h [B, ...] -> [B]."""
-    return h.flatten(1).square().sum(1)
+    # One pass over h, which `square().sum()` takes twice and copies.
+    return torch.linalg.vector_norm(h.flatten(1), dim=1).square()
 
 
 def forward_forward_loss(positive: Tensor, negative: Tensor, threshold: float) -> Tensor:
@@ -90,7 +91,7 @@ def forward_forward_loss(positive: Tensor, negative: Tensor, threshold: float) -
 
 def mean_goodness(h: Tensor) -> Tensor:
     """Mean square of all units of h [B, ...] -> [B], which does not grow with the layer."""
-    return h.flatten(1).square().mean(1)
+    return goodness(h) / h.shape[1:].numel()
 
 
 def group_goodness(h: Tensor, groups: int) -> Tensor:
@@ -125,7 +126,7 @@ def marginal_contrastive_loss(
 
 def unit_power(h: Tensor, eps: float = 1e-8) -> Tensor:
     """Forward-Forward's normalisation h / (sqrt(mean h^2) + eps) over all but the first dimension of h."""
-    power = h.flatten(1).square().mean(1).sqrt() + eps
+    power = torch.linalg.vector_norm(h.flatten(1), dim=1) / math.sqrt(h.shape[1:].numel()) + eps
     return h / power.view(-1, *(1,) * (h.dim() - 1))
 
 

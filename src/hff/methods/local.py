@@ -13,8 +13,8 @@ from hff.randomness import Batch
 class LocalMethod(Method):
     """Every block scores the classes by its own activity, and learns by a loss on it; nothing else learns it.
 
-    A rule fills `heads`, one for each block, or says what else the scores are; it may have a `classifier` on top,
-    which learns on what the last block hands on and then answers in place of the last block.
+    A rule fills `heads`, one for each block, or says what else the scores are; it may have a `classifier` on
+    top, which learns on what the last block hands on and then answers in place of the last block.
     """
 
     def __init__(self, network: Network, classes: int, *, read_out: ReadOut = "last") -> None:
@@ -30,7 +30,7 @@ class LocalMethod(Method):
         return self.block(layer).activity(h)
 
     def scores(self, layer: int, activity: Tensor) -> Tensor:
-        """The scores [B, C] of an activity [B, *out_shape]: what the head says, unless the rule has another."""
+        """The scores [B, C] of an activity [B, *out_shape]: what the block's head says."""
         scores: Tensor = self.heads[layer](activity)
         return scores
 

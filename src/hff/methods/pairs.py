@@ -15,7 +15,7 @@ from hff.methods.method import Method, ReadOut
 from hff.networks import Block, Network
 from hff.randomness import Batch
 
-NUMBERS_AT_ONCE = 4_000_000
+NUMBERS_AT_ONCE = 1_000_000
 """Activities of one layer that candidates are scored with at a time: more would leave the cache."""
 
 
