@@ -81,7 +81,8 @@ def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
 def goodness(h: Tensor) -> Tensor:
     """Eq. 1: g(h) = sum_i h_i^2 over all but the first dimension of h [B, ...] -> [B]."""
     # One pass over h, which `square().sum()` takes twice and copies.
-    return torch.linalg.vector_norm(h.flatten(1), dim=1).square()
+    length: Tensor = torch.linalg.vector_norm(h.flatten(1), dim=1)
+    return length.square()
 
 
 def forward_forward_loss(positive: Tensor, negative: Tensor, threshold: float) -> Tensor:
@@ -126,7 +127,8 @@ def marginal_contrastive_loss(
 
 def unit_power(h: Tensor, eps: float = 1e-8) -> Tensor:
     """Forward-Forward's normalisation h / (sqrt(mean h^2) + eps) over all but the first dimension of h."""
-    power = torch.linalg.vector_norm(h.flatten(1), dim=1) / math.sqrt(h.shape[1:].numel()) + eps
+    length: Tensor = torch.linalg.vector_norm(h.flatten(1), dim=1)
+    power = length / math.sqrt(h.shape[1:].numel()) + eps
     return h / power.view(-1, *(1,) * (h.dim() - 1))
 
 
