@@ -261,3 +261,13 @@ def test_devices() -> None:
     assert pick_device("auto").type in ("cpu", "cuda", "mps")
     with pytest.raises(UserError, match="not available"):
         pick_device("toaster")
+
+
+def test_what_a_method_watches_is_recorded_after_every_epoch(
+    digits: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = method_for(digits)
+    monkeypatch.setattr(method, "diagnostics", lambda: {"norm of block0": 2.5})
+    run = Run.create(tmp_path / "run", {}, digits)
+    fit(method, digits, SETTINGS, run=run)
+    assert [record["diagnostics"] for record in run.metrics()] == [{"norm of block0": 2.5}] * 3

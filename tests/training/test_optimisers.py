@@ -72,3 +72,36 @@ def test_every_optimiser_moves_against_the_gradient(method: Method, optimizer: s
     before = method.block(1).affine.bias.detach().clone()
     step(method, Settings(optimizer=optimizer))
     assert (method.block(1).affine.bias < before).all()
+
+
+class Shrinker(Halver):
+    """Its first weights change by what the rule says, whatever the run's optimiser is."""
+
+    def parameter_groups(self, stage: Stage) -> dict[str, list[ParameterSet]]:
+        first = self.block(0).affine
+        return {"block0": [ParameterSet([first.weight], plain=True), ParameterSet([first.bias])]}
+
+
+def test_a_plain_gradient_is_subtracted_as_it_is() -> None:
+    method = Shrinker(network("mlp", (3,), 2, widths=(4, 5)), 2)
+    affine = method.block(0).affine
+    before = affine.weight.detach().clone()
+    optimisers = Optimisers(method, method.stages(1)[0], Settings(weight_decay=0.5, clip=0.1))
+    affine.weight.grad = torch.full_like(affine.weight, 2.0)
+    affine.bias.grad = torch.ones_like(affine.bias)
+    optimisers.step("block0", 0.1)
+    assert torch.equal(affine.weight, before - 2.0)
+    assert affine.weight.grad is None
+    assert not any("weight" in key for key in optimisers.state())
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "rmsprop"])
+def test_a_large_epsilon_makes_steps_follow_the_size_of_the_gradient(method: Method, optimizer: str) -> None:
+    def moved(epsilon: float, gradient: float) -> float:
+        again = Halver(network("mlp", (3,), 2, widths=(4, 5)), 2)
+        before = again.block(1).affine.bias.detach().clone()
+        step(again, Settings(optimizer=optimizer, epsilon=epsilon), gradient)  # type: ignore[arg-type]
+        return float((before - again.block(1).affine.bias.detach()).mean())
+
+    assert moved(1e-8, 1e-3) == pytest.approx(moved(1e-8, 1e-2), rel=1e-3)
+    assert moved(1.0, 1e-2) == pytest.approx(10 * moved(1.0, 1e-3), rel=0.02)

@@ -35,6 +35,8 @@ class Facts:
     """False: a loss relates the samples of a batch to each other, so its parts do not add up to the whole."""
     layer_local: bool = True
     """Whether the rule has a `layer_step`, on which pipelining over layers rests."""
+    learning_rate: float = 1e-3
+    """A rate for short trainings with Adam, as short trials on MNIST's validation images chose it."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class ParameterSet:
     """Factor of the run's learning rate."""
     weight_decay: float | None = None
     """None: the weight decay of the run."""
+    plain: bool = False
+    """True: the gradient is subtracted as it is; the rule has rates, decay and schedule of its own."""
 
 
 class Method(nn.Module, ABC):
@@ -190,6 +194,10 @@ class Method(nn.Module, ABC):
     def reduced_buffers(self) -> list[Tensor]:
         """Sums and counts of the batch that workers add up before `after_step`."""
         return []
+
+    def diagnostics(self) -> dict[str, float]:
+        """Numbers worth watching, by name; the loop records them after every epoch."""
+        return {}
 
     @abstractmethod
     def layer_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:

@@ -186,6 +186,8 @@ class _Training:
             "learning_rate": rate,
             "seconds": round(time.perf_counter() - self.clock, 3),
         }
+        if diagnostics := self.method.diagnostics():
+            record["diagnostics"] = diagnostics
         if self.run:
             self.run.append_metrics(record)
         return record

@@ -16,6 +16,7 @@ class Settings:
         optimizer: the optimiser of every group of parameters.
         learning_rate: its learning rate at the start.
         momentum: momentum of SGD and RMSprop.
+        epsilon: what Adam and RMSprop add to the root of the mean squared gradient that they divide by.
         weight_decay: weight decay (decoupled in adamw).
         schedule: how the learning rate falls over a stage: not at all, by a factor of 10 at two thirds and
             again at five sixths, linearly to 0, or as a half cosine to 0.
@@ -28,6 +29,7 @@ class Settings:
     optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = "adam"
     learning_rate: float = 1e-3
     momentum: float = 0.9
+    epsilon: float = 1e-8
     weight_decay: float = 0.0
     schedule: Literal["constant", "step", "linear", "cosine"] = "constant"
     clip: float = 0.0
@@ -39,6 +41,8 @@ class Settings:
                 raise UserError(f"{name} must be at least 1, not {getattr(self, name)}.")
         if not 0 < self.learning_rate < float("inf"):
             raise UserError(f"learning_rate must be a positive number, not {self.learning_rate}.")
+        if not 0 < self.epsilon < float("inf"):
+            raise UserError(f"epsilon must be a positive number, not {self.epsilon}.")
         for name in ("momentum", "weight_decay", "clip", "checkpoint_seconds"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise UserError(f"{name} must not be negative, but is {getattr(self, name)}.")
