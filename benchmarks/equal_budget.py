@@ -5,8 +5,8 @@ schedule, and the same blocks where its rule allows: 3 x 1000 fully connected, o
 rate is the best of three short trials on MNIST's validation images, or a fourth where the lowest was best
 (not where the highest was: short trials favour high rates as it is).
 
-Runs go into runs/ of the working directory, one process each with one thread. What is finished is not done
-again, what was stopped goes on, and the trials are written into results/tuning.csv. Afterwards:
+Runs go into runs/ of the working directory. What is finished is not done again, what was stopped goes on,
+and the trials are written into results/tuning.csv. Afterwards:
 
     python benchmarks/collect.py runs/*_small-seed0
     python benchmarks/cost.py runs/mnist_*_small-seed0/config.yaml
@@ -15,21 +15,14 @@ again, what was stopped goes on, and the trials are written into results/tuning.
 """
 
 import argparse
-import os
-import subprocess
 import sys
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor, as_completed
 
-from collect import RESULTS, tuning_row, write_tuning
+from collect import RESULTS, write_tuning
+from runs import Row, best_of, evaluated, trial
 
 from hff.methods import methods
 from hff.recipes import read
-from hff.training import Run
-
-Row = dict[str, Any]
 
 RATES = (3e-4, 1e-3, 3e-3)
 LOWEST = 1e-4
@@ -68,16 +61,7 @@ def command(subject: str, data: str, rate: float, name: str, *more: str) -> list
     return [recipe, *budget, *shared, *blocks, *OWN.get(subject, ()), "--name", name]
 
 
-def run(arguments: Sequence[str]) -> Run:
-    """The finished run of a command, begun or resumed if need be; it is named by the last argument."""
-    folder = Path("runs", f"{arguments[-1]}-seed0")
-    begun = (folder / "config.yaml").exists()
-    if not begun or not Run.open(folder).finished:
-        _hff(["train", *(("--resume", str(folder)) if begun else arguments)])
-    return Run.open(folder)
-
-
-def trials(subject: str) -> dict[float, Row]:
+def by_rate(subject: str) -> dict[float, Row]:
     """What short trials on MNIST gave, by learning rate."""
     found = {rate: _trial(subject, rate) for rate in RATES}
     if best_of(found) == RATES[0]:
@@ -85,44 +69,36 @@ def trials(subject: str) -> dict[float, Row]:
     return found
 
 
-def best_of(found: dict[float, Row]) -> float:
-    """The rate with the highest validation accuracy."""
-    return max(found, key=lambda rate: float(found[rate]["validation_accuracy"]))
+def trials_of(subject: str) -> list[Row]:
+    """The rows of a subject's trials."""
+    return list(by_rate(subject).values())
 
 
 def train(subject: str) -> list[Row]:
     """Trains and evaluates a subject on both data sets; gives the rows of its trials."""
-    found = trials(subject)
+    found = by_rate(subject)
     for data in DATA:
-        finished = run(command(subject, data, best_of(found), f"{data}_{subject}_small"))
-        if not (finished.folder / "eval-test.json").exists():
-            _hff(["eval", str(finished.folder), "--json"])
+        evaluated(command(subject, data, best_of(found), f"{data}_{subject}_small"))
     return list(found.values())
 
 
 def _trial(subject: str, rate: float) -> Row:
-    finished = run(command(subject, DATA[0], rate, f"trial_{subject}_{rate:g}", *TRIAL))
-    return tuning_row(finished.folder, f"learning_rate={rate:g}")
-
-
-def _hff(arguments: Sequence[str]) -> None:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run(
-        [sys.executable, "-m", "hff", *arguments], env=environment, check=True, stdout=subprocess.DEVNULL
-    )
+    return trial(command(subject, DATA[0], rate, f"trial_{subject}_{rate:g}", *TRIAL), rate)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", help="names of methods, separated by commas")
+    parser.add_argument("--trials", action="store_true", help="the trials of the learning rates alone")
     parser.add_argument("--workers", type=int, default=2, help="how many runs at the same time (2)")
     given = parser.parse_args()
     chosen = given.only.split(",") if given.only else subjects()
     with ThreadPoolExecutor(given.workers) as pool:
-        tasks = {subject: pool.submit(train, subject) for subject in chosen}
-        for subject, task in tasks.items():
+        work = trials_of if given.trials else train
+        tasks = {pool.submit(work, subject): subject for subject in chosen}
+        for task in as_completed(tasks):
             if error := task.exception():
-                sys.stderr.write(f"{subject}: {error}\n")
+                sys.stderr.write(f"{tasks[task]}: {error}\n")
             else:
                 write_tuning(RESULTS / "tuning.csv", task.result())
 
