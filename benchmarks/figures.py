@@ -49,24 +49,43 @@ def draw_rivals(axes: Axes, data: str, networks: str, lowest: float) -> None:
         rows = [row for row in csv.DictReader(file) if row["data"] == data]
     rows = [row for row in rows if row["network"].startswith("mlp") == (networks == "mlp")]
     ends = []
-    for row, colour in zip(rows, plt.colormaps["tab10"].colors, strict=False):  # type: ignore[attr-defined]
+    colours = plt.colormaps["tab20"].colors  # type: ignore[attr-defined]
+    for row, colour in zip(rows, (*colours[::2], *colours[1::2]), strict=False):
         epochs, shares = zip(*found[f"{data}_{row['subject']}_small", READ_OUT], strict=True)
         yardstick = row["method"] in ("hff", "backprop")
-        style = "-" if row["method"] == "hff" else "--" if yardstick else "-"
+        style = "--" if row["method"] == "backprop" else "-" if len(epochs) > 1 else "o"
         axes.plot(epochs, shares, style, color=colour, linewidth=2.5 if yardstick else 1.5)
-        ends.append((shares[-1], row["method"], colour, epochs[-1]))
-    place = lowest
-    gap = (100 - lowest) / 24
-    for share, name, colour, epoch in sorted(ends):
-        place = max(place + gap, share)
-        axes.annotate(f"{name} {share:.1f}", (epoch, place), (6, 0), textcoords="offset points", color=colour,
-                      va="center", fontsize=8)  # fmt: skip
+        ends.append((shares[-1], row["method"], colour))
+    for place, (share, name, colour) in zip(
+        spread([share for share, *_ in sorted(ends)], lowest, 100, (100 - lowest) / 26),
+        sorted(ends),
+        strict=True,
+    ):
+        axes.annotate(
+            f"{name} {share:.1f}",
+            (1.01, place),
+            xycoords=("axes fraction", "data"),
+            color=colour,
+            va="center",
+            fontsize=8,
+            annotation_clip=False,
+        )
     titles = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "mlp": "MLP 3 x 1000", "cnn": "small CNN"}
     axes.set(title=f"{titles[data]}, {titles[networks]}", xlabel="epoch", ylabel="validation accuracy (%)")
-    axes.set_ylim(lowest, max(100, place))
+    axes.set_ylim(lowest, 100)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", alpha=0.3)
     axes.margins(x=0)
+
+
+def spread(values: list[float], lowest: float, highest: float, gap: float) -> list[float]:
+    """The rising values, moved as little as keeps them within the bounds and `gap` apart."""
+    places: list[float] = []
+    for value in values:
+        places.append(max(value, places[-1] + gap if places else lowest))
+    for i in reversed(range(len(places))):
+        places[i] = min(places[i], places[i + 1] - gap if i + 1 < len(places) else highest)
+    return places
 
 
 def rivals() -> None:
