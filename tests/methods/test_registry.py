@@ -31,6 +31,7 @@ RIVALS: dict[str, tuple[tuple[int, ...], dict[str, object]]] = {
     "cnn_ff": ((1, 8, 8), {"channels": (8, 8), "kernel": 3}),
     "dll_cnn": ((1, 28, 28), {"like": "mnist", "width_factor": 1 / 8}),
     "noprop": ((1, 8, 8), {"width_factor": 1 / 16}),
+    "direct_feedback": ((3, 16, 16), {"width_factor": 1 / 64}),
 }
 """Tables of single methods: every other method can train them too, which one test looks at."""
 CLASSES = 4

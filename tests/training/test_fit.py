@@ -69,6 +69,8 @@ OPTIONS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "cwconv overlapping stages": ("cwconv", {"ends": (0.34, 0.67)}, {}),
     "noprop": ("noprop_dt", {"steps": 3, "embedding": "prototype", "blocks_per_step": 2}, {}),
     "dll learned feedback": ("dll", {"feedback": "learned"}, {}),
+    "fa sign symmetry": ("fa", {"feedback": "sign", "head": "sigmoid"}, {}),
+    "ssdfa": ("ssdfa", {"listens_to": 2, "start": "zero", "bias_start": 0.1}, {"optimizer": "rmsprop"}),
     "backprop": ("backprop", {}, {"optimizer": "sgd", "schedule": "linear", "clip": 1.0}),
 }
 

@@ -1,6 +1,5 @@
 """Dendritic Localized Learning: the error at the top is relayed down by feedback weights of its own."""
 
-from collections.abc import Iterator
 from typing import Literal
 
 import torch
@@ -8,14 +7,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hff.errors import UserError
-from hff.feedback import Feedback, Pass, with_output
-from hff.methods.method import Facts, Method, ParameterSet, Stage, register
-from hff.networks import WITHOUT_GRADIENT, Block, Network
-from hff.randomness import Batch
+from hff.feedback import Feedback
+from hff.methods.method import Facts, ParameterSet, Stage, register
+from hff.methods.relayed import RelayedMethod
+from hff.networks import Network
 
 
 @register
-class DLL(Method):
+class DLL(RelayedMethod):
     """Each weight changes by its input times an error that arrives through separate feedback weights.
 
     A last row of C units is the output; otherwise one is added. The paper's networks are tanh without bias,
@@ -60,12 +59,11 @@ class DLL(Method):
         error_clamp: float = 50.0,
         squash_input: bool = False,
     ) -> None:
-        super().__init__(with_output(network, classes), classes)
+        super().__init__(network, classes, head=head)
         if not 0 <= label_smoothing < 1:
             raise UserError(f"label_smoothing must be at least 0 and below 1, not {label_smoothing:g}.")
         if error_clamp <= 0:
             raise UserError(f"error_clamp must be above 0, not {error_clamp:g}.")
-        self.head = head
         self.feedback_sign = 1 if feedback_sign == "descent" else -1
         self.feedback_learning_rate = feedback_learning_rate
         self.label_smoothing = label_smoothing
@@ -77,39 +75,19 @@ class DLL(Method):
         if weight_scale is not None:
             for block in (*hidden, output):
                 nn.init.normal_(block.affine.weight, std=weight_scale)
-        # Nothing learns below the first block, so no error passes it.
         self.feedback = nn.ModuleList(
             Feedback(block, scale=feedback_scale, learned=feedback == "learned")
             for block in (*hidden, output)[1:]
         )
 
-    @classmethod
-    def refusal(cls, network: Network, classes: int) -> str | None:
-        flat = {row.activation for row in network.rows} & WITHOUT_GRADIENT
-        if flat:
-            return f"{cls.facts.title} needs activations with a derivative, which {flat.pop()!r} has not."
-        return super().refusal(network, classes)
-
     def parameter_groups(self, stage: Stage) -> dict[str, list[ParameterSet]]:
         learned = ParameterSet(list(self.feedback.parameters()), self.feedback_learning_rate)
-        return {"network": [ParameterSet(list(self.blocks.parameters())), learned]}
+        groups = super().parameter_groups(stage)
+        groups["network"].append(learned)
+        return groups
 
-    def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
-        passes: list[Pass] = []
-        h = self._entry(batch.x)
-        for block in self.blocks:
-            assert isinstance(block, Block)
-            passes.append(Pass(block, h))
-            h = passes[-1].out
-        scores = h.requires_grad_()
-        loss = self.loss(scores, batch.y)
-        (error,) = torch.autograd.grad(loss, scores)
-        while passes:
-            done = passes.pop()
-            at_map = done.learn(error)
-            if passes:
-                error = done.down(self.relay(len(passes), at_map))
-        yield "network", loss.detach()
+    def entry(self, x: Tensor) -> Tensor:
+        return torch.tanh(x) if self.squash_input else x
 
     def loss(self, scores: Tensor, y: Tensor) -> Tensor:
         """What the top error is the gradient of: cross-entropy, or half the squared distance to the target.
@@ -126,22 +104,13 @@ class DLL(Method):
 
         Errors are those of the mean loss, so the error of a sample is B times as large.
         """
-        below: Tensor = self.feedback[layer - 1](error)
+        below = super().relay(layer, error)
         samples = len(error)
         if below.requires_grad:
             # The gradient of half the mean squared relayed error of a sample.
             below.backward(self.feedback_sign * samples * below.detach())
         limit = self.error_clamp / samples
         return below.detach().clamp(-limit, limit)
-
-    def layer_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
-        h = self._entry(x)
-        for block in self.blocks:
-            h = block(h)
-        yield len(self.blocks) - 1, h
-
-    def _entry(self, x: Tensor) -> Tensor:
-        return torch.tanh(x) if self.squash_input else x
 
 
 def _softmax(f: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 Importing the package registers all tables.
 """
 
-from hff.networks import rivals, tables
+from hff.networks import direct_feedback, rivals, tables
 from hff.networks.block import ACTIVATIONS, WITHOUT_GRADIENT, Activation, Block, Norm, Place, Pool, Row, Shape
 from hff.networks.table import Network, Table, network, networks, register
 
@@ -19,6 +19,7 @@ __all__ = [
     "Row",
     "Shape",
     "Table",
+    "direct_feedback",
     "network",
     "networks",
     "register",

@@ -1,0 +1,118 @@
+"""Direct Feedback Alignment: the output's error goes straight to every block by fixed random weights."""
+
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from hff.feedback import DenseFeedback, DirectFeedback, angle
+from hff.methods.method import Facts, Stage, group_name, register
+from hff.methods.top_error import Head, Start, TopErrorMethod
+from hff.networks import Network
+from hff.randomness import Batch
+
+Spread = Literal["dense", "replicated"]
+Rest = Literal["none", "conv"]
+
+
+@register
+class DFA(TopErrorMethod):
+    """Each hidden block is told the error of the output, projected at random, and nothing of its neighbours.
+
+    A last row of C units is the output, which gets its true gradient; otherwise one is added.
+
+    Args:
+        head: softmax output with cross-entropy, or sigmoids with binary cross-entropy (the paper's).
+        start: forward weights start as the network's do, at zero (the paper's), or at zero above the first
+            layer.
+        bias_start: where the biases of hidden layers start whose weights start at zero; above 0 for relu.
+        conv_feedback: every unit of a map has feedback weights of its own (dense, as published), or all
+            positions of a channel are told the same (replicated).
+        feedback_scale: factor of the range that feedback weights are drawn from.
+        rest: which blocks stay at their random start: none, or all convolutions, which is the control that
+            tells what the convolutions learn.
+    """
+
+    name = "dfa"
+    facts = Facts(
+        title="DFA",
+        paper="Nøkland 2016, Direct Feedback Alignment Provides Learning in Deep Neural Networks "
+        "(arXiv 1609.01596)",
+        passes="1",
+        needs_negatives=False,
+        gradient_reach="all",
+        layer_local=False,
+    )
+
+    def __init__(
+        self,
+        network: Network,
+        classes: int,
+        make_feedback: Callable[..., DirectFeedback] = DenseFeedback,
+        *,
+        head: Head = "softmax",
+        start: Start = "network",
+        bias_start: float = 0.0,
+        conv_feedback: Spread = "dense",
+        feedback_scale: float = 1.0,
+        rest: Rest = "none",
+    ) -> None:
+        """make_feedback: what makes the feedback of a block, for rules that differ in nothing else."""
+        super().__init__(network, classes, head=head)
+        depth = len(self.blocks)
+        self.learning = tuple(layer for layer in range(depth) if self.block(layer).row.kind != rest)
+        self.begin(start, bias_start, self.learning)
+        replicated = conv_feedback == "replicated"
+        self.feedback = nn.ModuleDict(
+            {
+                group_name(layer): make_feedback(
+                    classes, self.block(layer).out_shape, scale=feedback_scale, replicated=replicated
+                )
+                for layer in self.learning
+                if layer < depth - 1
+            }
+        )
+
+    def stages(self, epochs: int) -> list[Stage]:
+        return [Stage("joint", self.learning, epochs)]
+
+    def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
+        h = self.entry(batch.x)
+        activities: dict[int, Tensor] = {}
+        for layer, block in enumerate(self.blocks):
+            with torch.set_grad_enabled(layer in stage.blocks):
+                activities[layer] = block(h)
+            # Cut here, no true gradient gets from one block to the next.
+            h = activities[layer].detach()
+        loss, error = self.top_error(h, batch.y)
+        for layer in stage.blocks:
+            activities.pop(layer).backward(self.signal(layer, error))
+        yield "network", loss
+
+    def signal(self, layer: int, error: Tensor) -> Tensor:
+        """What a block is told at its output [B, *out_shape] of the output's error [B, C]."""
+        if layer == len(self.blocks) - 1:
+            return error
+        signal: Tensor = self.feedback[group_name(layer)](error)
+        return signal
+
+    def diagnostics(self) -> dict[str, float]:
+        """The angle in degrees of a block's feedback and the product of the forward weights above it.
+
+        That product is the way of a true gradient where activations are linear; blocks below a convolution
+        have none.
+        """
+        found = {}
+        way: Tensor | None = None
+        for layer in reversed(range(len(self.blocks) - 1)):
+            above = self.block(layer + 1)
+            if above.row.kind != "linear":
+                break
+            weight = above.affine.weight.detach()
+            way = weight if way is None else way @ weight
+            if group_name(layer) in self.feedback:
+                feedback = self.feedback[group_name(layer)]
+                assert isinstance(feedback, DirectFeedback)
+                found[f"{group_name(layer)}_angle"] = angle(feedback.matrix(), way)
+        return found

@@ -1,0 +1,80 @@
+"""Feedback Alignment: backpropagation, but for fixed random weights on the way down."""
+
+from typing import Literal
+
+from torch import Tensor, nn
+
+from hff.feedback import Distribution, Feedback, Scale, angle
+from hff.methods.method import Facts, group_name, register
+from hff.methods.relayed import RelayedMethod
+from hff.methods.top_error import Head, Start
+from hff.networks import Network
+
+
+@register
+class FA(RelayedMethod):
+    """The error goes down through fixed random weights where backpropagation has the transposed forward ones.
+
+    A last row of C units is the output; otherwise one is added.
+
+    Args:
+        feedback: random weights that stay as drawn, or the signs of the forward weights at one size, which is
+            the control with half of the weight transport (sign symmetry).
+        feedback_distribution: what random feedback is drawn from; signs are two values of either sign.
+        feedback_scale: standard deviation of the feedback: a number; weights is that with which forward
+            weights start; xavier is Glorot's; none keeps an error's size on its way.
+        head: softmax output with cross-entropy, or sigmoids with binary cross-entropy.
+        start: forward weights start as the network's do, at zero, or at zero above the first layer.
+        bias_start: where the biases of hidden layers start whose weights start at zero.
+    """
+
+    name = "fa"
+    facts = Facts(
+        title="FA",
+        paper="Lillicrap, Cownden, Tweed and Akerman 2016, Random synaptic feedback weights support error "
+        "backpropagation for deep learning (arXiv 1411.0247)",
+        passes="1",
+        needs_negatives=False,
+        gradient_reach="all",
+        layer_local=False,
+    )
+
+    def __init__(
+        self,
+        network: Network,
+        classes: int,
+        *,
+        feedback: Literal["random", "sign"] = "random",
+        feedback_distribution: Distribution = "normal",
+        feedback_scale: Scale = None,
+        head: Head = "softmax",
+        start: Start = "network",
+        bias_start: float = 0.0,
+    ) -> None:
+        super().__init__(network, classes, head=head)
+        self.follows_signs = feedback == "sign"
+        layers = range(len(self.blocks))
+        self.begin(start, bias_start, layers)
+        self.feedback = nn.ModuleList(
+            Feedback(self.block(layer), scale=feedback_scale, distribution=feedback_distribution)
+            for layer in layers[1:]
+        )
+
+    def relay(self, layer: int, error: Tensor) -> Tensor:
+        if self.follows_signs:
+            self._feedback(layer).follow_signs(self.block(layer).affine.weight)
+        return super().relay(layer, error)
+
+    def diagnostics(self) -> dict[str, float]:
+        """Of each block above the first: the angle of forward and feedback weights in degrees, |B| / |W|."""
+        found = {}
+        for layer in range(1, len(self.blocks)):
+            forward, back = self.block(layer).affine.weight.detach(), self._feedback(layer).weight
+            found[f"{group_name(layer)}_angle"] = angle(forward, back)
+            found[f"{group_name(layer)}_norm_ratio"] = float(back.norm() / forward.norm().clamp_min(1e-12))
+        return found
+
+    def _feedback(self, layer: int) -> Feedback:
+        feedback = self.feedback[layer - 1]
+        assert isinstance(feedback, Feedback)
+        return feedback
