@@ -1,11 +1,13 @@
 """Errors that pass down blocks by other weights: with the blocks' own weights it is backpropagation."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 from hff.errors import UserError
-from hff.feedback import Feedback, FeedbackLinear, Pass, with_output
+from hff.feedback import Feedback, FeedbackLinear, Pass, angle, with_output
 from hff.networks import Block, Network, Pool, Row, network
 
 ROWS = {
@@ -93,6 +95,39 @@ def test_scale_and_learning() -> None:
     assert list(learned.parameters())
     with pytest.raises(UserError, match="feedback_scale must be above 0"):
         Feedback(block, scale=0)
+
+
+@pytest.mark.parametrize(
+    ("scale", "expected"),
+    # Of a grouped convolution: 15 x 9 weights into a unit, and 20 x 9 errors out of one.
+    [("weights", (3 * 135) ** -0.5), ("xavier", (2 / (135 + 180)) ** 0.5), (None, 180**-0.5), (3, 3.0)],
+)
+def test_scales_by_name(scale: Any, expected: float) -> None:
+    block = Block(Row("conv", 40, groups=2), (30, 8, 8))
+    assert Feedback(block, scale=scale).weight.std() == pytest.approx(expected, rel=0.05)
+    if scale == "weights":
+        assert block.affine.weight.detach().std() == pytest.approx(expected, rel=0.05)
+
+
+def test_distributions_have_one_standard_deviation() -> None:
+    block = Block(Row("linear", 100), (200,))
+    normal, uniform, signs = (
+        Feedback(block, scale=0.5, distribution=each).weight for each in ("normal", "uniform", "signs")
+    )
+    for weight in (normal, uniform, signs):
+        assert weight.std() == pytest.approx(0.5, rel=0.03)
+        assert weight.mean() == pytest.approx(0, abs=0.02)
+    assert normal.abs().max() > 1.5
+    assert 0.85 < uniform.abs().max() <= 0.75**0.5
+    assert set(signs.flatten().tolist()) == {-0.5, 0.5}
+
+
+def test_angles() -> None:
+    a = torch.tensor([[1.0, 0.0], [0.0, 0.0]])
+    assert angle(a, 7 * a) == 0
+    assert angle(a, -a) == 180
+    assert angle(a, torch.tensor([[1.0, 0.0], [0.0, 1.0]])) == pytest.approx(45)
+    assert angle(a, torch.zeros(2, 2)) == 90
 
 
 def test_the_output_row_is_added_or_taken_over() -> None:

@@ -178,9 +178,9 @@ class SparseFeedback(DirectFeedback):
         self.register_buffer("value", torch.empty(listens_to, self.units).uniform_(-bound, bound))
 
     def signal(self, error: Tensor) -> Tensor:
-        signal = error[:, self.index[0]] * self.value[0]
+        signal = error.index_select(1, self.index[0]) * self.value[0]
         for index, value in zip(self.index[1:], self.value[1:], strict=True):
-            signal = signal + error[:, index] * value
+            signal.addcmul_(error.index_select(1, index), value)
         return signal
 
     def dense(self) -> Tensor:
