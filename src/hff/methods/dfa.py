@@ -36,7 +36,7 @@ class DFA(TopErrorMethod):
 
     name = "dfa"
     facts = Facts(
-        title="DFA",
+        title="Direct Feedback Alignment",
         paper="Nøkland 2016, Direct Feedback Alignment Provides Learning in Deep Neural Networks "
         "(arXiv 1609.01596)",
         passes="1",

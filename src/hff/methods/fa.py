@@ -30,7 +30,7 @@ class FA(RelayedMethod):
 
     name = "fa"
     facts = Facts(
-        title="FA",
+        title="Feedback Alignment",
         paper="Lillicrap, Cownden, Tweed and Akerman 2016, Random synaptic feedback weights support error "
         "backpropagation for deep learning (arXiv 1411.0247)",
         passes="1",

@@ -30,7 +30,7 @@ class SSDFA(DFA):
 
     name = "ssdfa"
     facts = Facts(
-        title="SSDFA",
+        title="Sparse Direct Feedback Alignment",
         paper="Crafton, Parihar, Gebhardt and Raychowdhury 2019, Direct Feedback Alignment With Sparse "
         "Connections for Local Learning (arXiv 1903.02083)",
         passes="1",
