@@ -32,6 +32,8 @@ RIVALS: dict[str, tuple[tuple[int, ...], dict[str, object]]] = {
     "dll_cnn": ((1, 28, 28), {"like": "mnist", "width_factor": 1 / 8}),
     "noprop": ((1, 8, 8), {"width_factor": 1 / 16}),
     "direct_feedback": ((3, 16, 16), {"width_factor": 1 / 64}),
+    "equilibrium_cnn": ((1, 16, 16), {"like": "mnist", "width_factor": 1 / 8}),
+    "vgg5": ((3, 16, 16), {"width_factor": 1 / 64}),
 }
 """Tables of single methods: every other method can train them too, which one test looks at."""
 CLASSES = 4

@@ -80,7 +80,10 @@ def test_activations() -> None:
         "leaky_relu": torch.tensor([-0.02, 0.0, 0.5]).tolist(),
         "abs": [2.0, 0.0, 0.5],
         "step": [0.0, 0.0, 1.0],
+        "gelu": torch.nn.functional.gelu(f).tolist(),
         "tanh": torch.tanh(f).tolist(),
+        "hard_tanh": [-1.0, 0.0, 0.5],
+        "sigmoid": torch.sigmoid(f).tolist(),
         "sin": torch.sin(f).tolist(),
         "identity": [-2.0, 0.0, 0.5],
     }

@@ -4,6 +4,7 @@ Importing the package registers all tables.
 """
 
 from hff.networks import direct_feedback, rivals, tables
+from hff.networks import energy, rivals, tables
 from hff.networks.block import ACTIVATIONS, WITHOUT_GRADIENT, Activation, Block, Norm, Place, Pool, Row, Shape
 from hff.networks.table import Network, Table, network, networks, register
 
@@ -20,6 +21,7 @@ __all__ = [
     "Shape",
     "Table",
     "direct_feedback",
+    "energy",
     "network",
     "networks",
     "register",

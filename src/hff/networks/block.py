@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from hff.errors import UserError, unknown
 
 Shape = tuple[int, ...]
-Activation = Literal["relu", "leaky_relu", "tanh", "sin", "abs", "step", "identity"]
+Activation = Literal[
+    "relu", "leaky_relu", "gelu", "tanh", "hard_tanh", "sigmoid", "sin", "abs", "step", "identity"
+]
 Norm = Literal["none", "batch", "layer", "layer_plain"]
 """`layer_plain` is the layer norm without learned gain and bias."""
 Place = Literal["input", "preactivation", "output"]
@@ -21,7 +23,10 @@ Place = Literal["input", "preactivation", "output"]
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "leaky_relu": lambda f: F.leaky_relu(f, 0.01),
+    "gelu": F.gelu,
     "tanh": torch.tanh,
+    "hard_tanh": F.hardtanh,
+    "sigmoid": torch.sigmoid,
     "sin": torch.sin,
     "abs": torch.abs,
     "step": lambda f: (f > 0).to(f.dtype),

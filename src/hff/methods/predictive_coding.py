@@ -1,0 +1,220 @@
+"""Predictive coding: activities settle between what predicts them and what they predict; weights follow."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from hff.errors import UserError
+from hff.feedback import with_output
+from hff.methods.method import Facts, Method, ParameterSet, Stage, register
+from hff.networks import WITHOUT_GRADIENT, Block, Network
+from hff.randomness import Batch
+
+
+@dataclass
+class Prediction:
+    """What a block predicts from the activity below it; the graph ends at that activity."""
+
+    below: Tensor
+    """[B, *in_shape]"""
+    out: Tensor
+    """[B, *out_shape]"""
+
+    def down(self, error: Tensor) -> Tensor:
+        """Takes an error of what was predicted [B, *out_shape] to the activity below [B, *in_shape]."""
+        (below,) = torch.autograd.grad(self.out, self.below, error, retain_graph=True)
+        return below
+
+
+@register
+class PredictiveCoding(Method):
+    """Every block predicts the next activity; label and input are clamped, all between descends the errors.
+
+    A last row of C units is the output; otherwise one is added. A prediction is one plain forward pass.
+
+    Args:
+        variant: predictions follow the activities (standard); a step of the optimiser follows every step of
+            inference (incremental); or predictions and their slopes stay as in the forward pass, whose limit
+            is backpropagation (fixed_prediction).
+        inference_steps: steps of the activities for each batch; a layer's error comes down one block a step.
+        inference_rate: how far a step goes.
+        inference_momentum: share of the last step that is gone once more.
+        output: squared error of the output, or cross-entropy of its softmax.
+        nudge: the output is clamped at this share of the way to the label: 1 is the label itself; below 0 it
+            is pushed away, and learns the opposite.
+        centred: infer with both signs of the nudge and take the mean of both gradients.
+    """
+
+    name = "predictive_coding"
+    facts = Facts(
+        title="Predictive coding",
+        paper="Whittington and Bogacz 2017, An Approximation of the Error Backpropagation Algorithm in a "
+        "Predictive Coding Network with Local Hebbian Synaptic Plasticity; Millidge, Tschantz and Buckley "
+        "2020 (arXiv 2006.04182); Pinchetti et al. 2024 (arXiv 2407.01163)",
+        passes="1",
+        needs_negatives=False,
+        gradient_reach="all",
+        layer_local=False,
+    )
+    energies: Tensor
+
+    def __init__(
+        self,
+        network: Network,
+        classes: int,
+        *,
+        variant: Literal["standard", "incremental", "fixed_prediction"] = "standard",
+        inference_steps: int = 8,
+        inference_rate: float = 0.1,
+        inference_momentum: float = 0.0,
+        output: Literal["squared", "cross_entropy"] = "squared",
+        nudge: float = 1.0,
+        centred: bool = False,
+    ) -> None:
+        if inference_steps < 1:
+            raise UserError(f"inference_steps must be at least 1, not {inference_steps}.")
+        if inference_rate <= 0:
+            raise UserError(f"inference_rate must be above 0, not {inference_rate:g}.")
+        if not 0 <= inference_momentum < 1:
+            raise UserError(f"inference_momentum must be at least 0 and below 1, not {inference_momentum:g}.")
+        if nudge == 0:
+            raise UserError("nudge must not be 0, for nothing would be learned; 1 clamps the label.")
+        if centred and variant == "incremental":
+            raise UserError(
+                "centred compares both nudges at the same weights, which change within a batch if variant is "
+                "incremental; use standard."
+            )
+        super().__init__(with_output(network, classes), classes)
+        self.variant = variant
+        self.inference_steps = inference_steps
+        self.inference_rate = inference_rate
+        self.inference_momentum = inference_momentum
+        self.output = output
+        self.nudges = (nudge, -nudge) if centred else (nudge,)
+        self.register_buffer("energies", torch.zeros(len(self.blocks)))
+
+    @classmethod
+    def refusal(cls, network: Network, classes: int) -> str | None:
+        title = cls.facts.title
+        if flat := {row.activation for row in network.rows} & WITHOUT_GRADIENT:
+            return f"{title} needs activations with a derivative, which {flat.pop()!r} has not."
+        if any(row.norm == "batch" or row.dropout for row in network.rows):
+            return (
+                f"{title} predicts the same activities again and again, but network {network.name!r} has batch "
+                f"norm or dropout, whose predictions change; choose a network without them."
+            )
+        return super().refusal(network, classes)
+
+    def diagnostics(self) -> dict[str, float]:
+        """The energy of each layer after inference, mean over the samples of the last batch."""
+        return {f"energy_{layer}": energy for layer, energy in enumerate(self.energies.tolist())}
+
+    def parameter_groups(self, stage: Stage) -> dict[str, list[ParameterSet]]:
+        return {"network": [ParameterSet(list(self.parameters()))]}
+
+    def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
+        start = self.predict(batch.x)
+        loss = self.energy(start[-1].out, batch.y)
+        for nudge in self.nudges:
+            for predictions, errors in self.infer(batch, start, nudge):
+                self._learn(predictions, errors, nudge)
+                if self.variant == "incremental":
+                    yield "network", loss
+        if self.variant != "incremental":
+            yield "network", loss
+
+    def infer(
+        self, batch: Batch, start: list[Prediction], nudge: float
+    ) -> Iterator[tuple[list[Prediction], list[Tensor]]]:
+        """Lets the activities settle; yields predictions and errors of all layers whenever weights learn.
+
+        Args:
+            batch: inputs [B, *in_shape] and labels [B].
+            start: the forward pass, which is where the activities begin.
+            nudge: how far the output is clamped towards the label.
+        """
+        target = self.clamped(start[-1].out, batch.y, nudge)
+        activities = [each.out.detach() for each in start[:-1]]
+        momenta = [torch.zeros_like(each) for each in activities]
+        predictions = start
+        for _ in range(self.inference_steps):
+            errors = self.errors(predictions, activities, target)
+            for layer, momentum in enumerate(momenta):
+                # dE/dh_l = e_l - J^T e_{l+1}; all layers step from the same errors.
+                gradient = errors[layer] - predictions[layer + 1].down(errors[layer + 1])
+                momentum.mul_(self.inference_momentum).add_(gradient)
+            activities = [
+                activity - self.inference_rate * momentum
+                for activity, momentum in zip(activities, momenta, strict=True)
+            ]
+            if self.variant == "standard":
+                # The input is clamped and weights wait, so that the first block predicts what it did.
+                predictions = [start[0], *self.predictions(activities, 1)]
+            elif self.variant == "incremental":
+                predictions = self.predictions([batch.x, *activities])
+                yield predictions, self.errors(predictions, activities, target)
+                # The optimiser has stepped.
+                predictions = self.predictions([batch.x, *activities])
+        if self.variant != "incremental":
+            yield predictions, self.errors(predictions, activities, target)
+
+    def predict(self, x: Tensor) -> list[Prediction]:
+        """The forward pass, cut between the blocks, from inputs [B, *in_shape]."""
+        found: list[Prediction] = []
+        for layer in range(len(self.blocks)):
+            found += self.predictions([found[-1].out if found else x], layer)
+        return found
+
+    def predictions(self, below: list[Tensor], first: int = 0) -> list[Prediction]:
+        """What the blocks from the first on predict, each from the activity [B, *in_shape] below it."""
+        found = []
+        for layer, activity in enumerate(below, first):
+            with torch.enable_grad():
+                leaf = activity.detach().requires_grad_(layer > 0)
+                found.append(Prediction(leaf, self.blocks[layer](leaf)))
+        return found
+
+    def errors(
+        self, predictions: list[Prediction], activities: list[Tensor], target: Tensor
+    ) -> list[Tensor]:
+        """Activity less prediction for each layer [B, *out_shape]; at the output, target less answer [B, C].
+
+        For squared error and for cross-entropy alike this is minus the slope of the layer's energy.
+        """
+        *hidden, output = (each.out.detach() for each in predictions)
+        return [*(h - mu for h, mu in zip(activities, hidden, strict=True)), target - self.answer(output)]
+
+    def _learn(self, predictions: list[Prediction], errors: list[Tensor], nudge: float) -> None:
+        """Adds the gradients of the mean energy to the weights; of each block, by its own error alone."""
+        scale = -1 / (len(errors[0]) * nudge * len(self.nudges))
+        for block, prediction, error in zip(self.blocks, predictions, errors, strict=True):
+            assert isinstance(block, Block)
+            prediction.out.backward(scale * error, inputs=list(block.parameters()), retain_graph=True)
+        sizes = [0.5 * error.square().sum() / len(error) for error in errors]
+        self.energies.copy_(torch.stack(sizes))
+
+    def answer(self, output: Tensor) -> Tensor:
+        """What is compared with the label [B, C]: the output, or its softmax."""
+        return torch.softmax(output, 1) if self.output == "cross_entropy" else output
+
+    def clamped(self, output: Tensor, y: Tensor, nudge: float) -> Tensor:
+        """What the output is clamped at [B, C]: so far on the way from the answer to the label [B]."""
+        answer = self.answer(output.detach())
+        return answer + nudge * (F.one_hot(y, self.classes).to(answer.dtype) - answer)
+
+    def energy(self, output: Tensor, y: Tensor) -> Tensor:
+        """The loss of the plain forward pass []: the energy of the output with the label clamped, mean."""
+        output = output.detach()
+        if self.output == "cross_entropy":
+            return F.cross_entropy(output, y)
+        return 0.5 * (output - F.one_hot(y, self.classes)).square().sum(1).mean()
+
+    def layer_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
+        h = x
+        for block in self.blocks:
+            h = block(h)
+        yield len(self.blocks) - 1, h

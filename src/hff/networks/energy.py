@@ -1,0 +1,42 @@
+"""The tables that the papers of energy-based rules print; the output of C units belongs to the method."""
+
+from dataclasses import replace
+from typing import Literal
+
+from hff.networks.block import Activation, Row
+from hff.networks.table import register
+from hff.networks.tables import HALVING, convolutions, scaled
+
+DEEP = (128, 256, 512, 512)
+EQUILIBRIUM = {
+    "mnist": convolutions(Row("conv", 0, kernel=5, padding=0), (32, 64), {0, 1}),
+    "cifar10": [
+        *convolutions(Row("conv", 0), DEEP[:3], {0, 1, 2}),
+        Row("conv", DEEP[3], padding=0, pool=HALVING),
+    ],
+}
+
+
+@register
+def equilibrium_cnn(
+    classes: int, *, like: Literal["mnist", "cifar10"] = "cifar10", width_factor: float = 1.0
+) -> list[Row]:
+    """The convolutional networks of equilibrium propagation (Laborieux et al. 2021), max-pooled throughout.
+
+    Args:
+        like: the data set whose network is meant: two convolutions of 5x5, or four of 3x3.
+        width_factor: multiplies every width, for small trials.
+    """
+    return scaled(EQUILIBRIUM[like], width_factor)
+
+
+@register
+def vgg5(classes: int, *, activation: Activation = "gelu", width_factor: float = 1.0) -> list[Row]:
+    """VGG5 of predictive coding (Pinchetti et al. 2024): four convolutions, each halved by max-pooling.
+
+    Args:
+        activation: nonlinearity of every layer; the paper's is gelu on CIFAR-10.
+        width_factor: multiplies every width, for small trials.
+    """
+    rows = convolutions(Row("conv", 0), DEEP, range(len(DEEP)))
+    return [replace(row, activation=activation) for row in scaled(rows, width_factor)]
