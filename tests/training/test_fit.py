@@ -26,9 +26,12 @@ SETTINGS = Settings(epochs=3, batch_size=128, checkpoint_seconds=0.0)
 
 
 def method_for(data: DataSet, name: str = "hff", **options: Any) -> Method:
-    net = network("mlp", data.in_shape, 10, widths=(24, 20), dropout=0.2)
-    if methods[name].refusal(net, 10):
-        net = network("cnn", data.in_shape, 10, channels=(10, 10), dropout=0.2)
+    for dropout in (0.2, 0.0):
+        net = network("mlp", data.in_shape, 10, widths=(24, 20), dropout=dropout)
+        if methods[name].refusal(net, 10):
+            net = network("cnn", data.in_shape, 10, channels=(10, 10), dropout=dropout)
+        if not methods[name].refusal(net, 10):
+            break
     return create(name, net, 10, seed=0, **options)
 
 
@@ -71,6 +74,16 @@ OPTIONS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "dll learned feedback": ("dll", {"feedback": "learned"}, {}),
     "fa sign symmetry": ("fa", {"feedback": "sign", "head": "sigmoid"}, {}),
     "ssdfa": ("ssdfa", {"listens_to": 2, "start": "zero", "bias_start": 0.1}, {"optimizer": "rmsprop"}),
+    "equilibrium of a random sign": (
+        "equilibrium_prop",
+        {"nudging": "random_sign", "free_steps": 8, "nudged_steps": 3},
+        {},
+    ),
+    "predictive coding, incremental": (
+        "predictive_coding",
+        {"variant": "incremental", "inference_steps": 3, "inference_momentum": 0.5},
+        {},
+    ),
     "backprop": ("backprop", {}, {"optimizer": "sgd", "schedule": "linear", "clip": 1.0}),
 }
 

@@ -195,7 +195,8 @@ class EquilibriumProp(Method):
         """
         block = self.block(layer)
         if block.row.kind == "linear":
-            return block(below), (above @ block.affine.weight).view_as(below)
+            affine = block.affine
+            return affine(below.flatten(1)), (above @ affine.weight).view_as(below)
         with torch.enable_grad():
             leaf = below.detach().requires_grad_()
             up = block(leaf)
