@@ -110,8 +110,7 @@ def test_states_of_rest_and_update_worked_by_hand() -> None:
     assert [s.flatten().tolist() for s in free] == [[pytest.approx(FREE_HIDDEN)], pytest.approx(FREE_OUTPUT)]
     ((_, loss),) = method.update(ONE, method.stages(1)[0])
     assert float(loss) == pytest.approx(0.5 * (0.85**2 + 0.075**2))
-    first, first_bias, second, second_bias = (p.grad for p in method.parameters())
-    assert first is not None and first_bias is not None and second is not None and second_bias is not None
+    first, first_bias, second, second_bias = (p.grad for p in method.parameters() if p.grad is not None)
     hidden = -(NUDGED_HIDDEN - FREE_HIDDEN) / 0.25
     assert (first.item(), first_bias.item()) == (pytest.approx(hidden), pytest.approx(hidden))
     pairs = list(zip(NUDGED_OUTPUT, FREE_OUTPUT, strict=True))

@@ -1,5 +1,6 @@
 """Predictive coding against numbers worked by hand, the energy that it descends, and backpropagation."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -160,7 +161,7 @@ def test_the_energy_falls_with_every_step_of_inference(name: str) -> None:
     for steps in range(1, 12):
         gradients(make_steps(method, steps), batch)
         found.append(sum(method.diagnostics().values()))
-    assert all(after < before for before, after in zip(found, found[1:], strict=False))
+    assert all(after < before for before, after in pairwise(found))
 
 
 def make_steps(method: PredictiveCoding, steps: int) -> PredictiveCoding:

@@ -1,4 +1,4 @@
-"""Equilibrium propagation: the network relaxes to rest, is nudged at the top, and weights follow the change."""
+"""Equilibrium propagation: the network comes to rest, is nudged, and weights follow what the nudge changes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -167,7 +167,9 @@ class EquilibriumProp(Method):
         """
         for _ in range(steps):
             pull = 0.0 if y is None or not nudge else -nudge * self.slopes(states[-1], y)
-            states = self._sweep(drive, states, pull) if self.asynchronous else self._step(drive, states, pull)
+            states = (
+                self._sweep(drive, states, pull) if self.asynchronous else self._step(drive, states, pull)
+            )
         return states
 
     def _step(self, drive: Tensor, states: States, pull: Tensor | float) -> States:

@@ -104,8 +104,8 @@ class PredictiveCoding(Method):
             return f"{title} needs activations with a derivative, which {flat.pop()!r} has not."
         if any(row.norm == "batch" or row.dropout for row in network.rows):
             return (
-                f"{title} predicts the same activities again and again, but network {network.name!r} has batch "
-                f"norm or dropout, whose predictions change; choose a network without them."
+                f"{title} predicts the same activities again and again, but network {network.name!r} has "
+                f"batch norm or dropout, whose predictions change; choose a network without them."
             )
         return super().refusal(network, classes)
 
@@ -178,9 +178,7 @@ class PredictiveCoding(Method):
                 found.append(Prediction(leaf, self.blocks[layer](leaf)))
         return found
 
-    def errors(
-        self, predictions: list[Prediction], activities: list[Tensor], target: Tensor
-    ) -> list[Tensor]:
+    def errors(self, predictions: list[Prediction], activities: list[Tensor], target: Tensor) -> list[Tensor]:
         """Activity less prediction for each layer [B, *out_shape]; at the output, target less answer [B, C].
 
         For squared error and for cross-entropy alike this is minus the slope of the layer's energy.
