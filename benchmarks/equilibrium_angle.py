@@ -1,13 +1,13 @@
 """How near the update of equilibrium propagation is to the gradient: python benchmarks/equilibrium_angle.py
 
-For a narrow copy of the published convolutional network and images of CIFAR-10, a row of
-`results/equilibrium_angle.csv` for each state function, way of nudging and strength of the nudge, at the start
-and after some training, gives the angle between the update and the gradient of the loss at rest, which is
-found by backpropagation through the whole free relaxation; over all weights and for each layer. It also gives
-the angle to what backpropagation finds on the feed-forward twin, in which nothing flows down: there the same
-weights are another network. The update is computed in single precision, as in training; the gradients, in
-double. Where a state is cut off the gradient is zero, yet a nudge can move it: with a clip function an angle is
-no defect of the update alone.
+For a narrow copy of the published convolutional network and images of CIFAR-10, a row of the table
+`results/equilibrium_angle.csv` for each state function, way of nudging and strength of the nudge, at the
+start and after some training, gives the angle between the update and the gradient of the loss at rest, which
+is found by backpropagation through the whole free relaxation; over all weights and for each layer. It also
+gives the angle to what backpropagation finds on the feed-forward twin, in which nothing flows down: there
+the same weights are another network. The update is computed in single precision, as in training; the
+gradients, in double. Where a state is cut off the gradient is zero, yet a nudge can move it: with a clip
+function an angle is no defect of the update alone.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Equilibrium propagation: the network comes to rest, is nudged, and weights follow what the nudge changes."""
+"""Equilibrium propagation: the network comes to rest, is nudged, and weights follow what that changes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace

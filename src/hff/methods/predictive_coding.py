@@ -59,6 +59,7 @@ class PredictiveCoding(Method):
         needs_negatives=False,
         gradient_reach="all",
         layer_local=False,
+        learning_rate=3e-3,
     )
     energies: Tensor
 
