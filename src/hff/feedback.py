@@ -46,7 +46,9 @@ class Feedback(nn.Module):
     ) -> None:
         super().__init__()
         self.read_shape = block.read_shape
-        self.stride, self.padding, self.groups = block.row.stride, block.row.padding, block.row.groups
+        self.stride, self.groups = block.row.stride, block.row.groups
+        # A mirrored border is part of what the map reads; only a border of zeros is the map's own.
+        self.padding = block.row.padding if block.row.padding_mode == "zeros" else 0
         self.scale = _standard_deviation(block, scale)
         weight = self.scale * _drawn(block.affine.weight.shape, distribution)
         if learned:

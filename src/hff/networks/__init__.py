@@ -3,8 +3,7 @@
 Importing the package registers all tables.
 """
 
-from hff.networks import direct_feedback, rivals, tables
-from hff.networks import energy, rivals, tables
+from hff.networks import direct_feedback, energy, hebbian, rivals, tables
 from hff.networks.block import ACTIVATIONS, WITHOUT_GRADIENT, Activation, Block, Norm, Place, Pool, Row, Shape
 from hff.networks.table import Network, Table, network, networks, register
 
@@ -22,6 +21,7 @@ __all__ = [
     "Table",
     "direct_feedback",
     "energy",
+    "hebbian",
     "network",
     "networks",
     "register",

@@ -13,10 +13,10 @@ from hff.errors import UserError, unknown
 
 Shape = tuple[int, ...]
 Activation = Literal[
-    "relu", "leaky_relu", "gelu", "tanh", "hard_tanh", "sigmoid", "sin", "abs", "step", "identity"
+    "relu", "leaky_relu", "gelu", "tanh", "hard_tanh", "sigmoid", "sin", "abs", "step", "triangle", "identity"
 ]
-Norm = Literal["none", "batch", "layer", "layer_plain"]
-"""`layer_plain` is the layer norm without learned gain and bias."""
+Norm = Literal["none", "batch", "batch_plain", "layer", "layer_plain"]
+"""The plain norms are without learned gain and bias."""
 Place = Literal["input", "preactivation", "output"]
 """Where a norm stands: on what the affine map reads, on what it gives, or on what is handed on."""
 
@@ -30,6 +30,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "sin": torch.sin,
     "abs": torch.abs,
     "step": lambda f: (f > 0).to(f.dtype),
+    "triangle": lambda f: F.relu(f - f.mean(1, keepdim=True)),
     "identity": lambda f: f,
 }
 WITHOUT_GRADIENT = frozenset({"step"})
@@ -75,13 +76,17 @@ class Row:
     norm_eps: float = 1e-5
     downsample: int = 1
     """Side of the input's patches that a convolution first moves into channels; 1 moves none."""
+    padding_mode: Literal["zeros", "reflect"] = "zeros"
+    """What a convolution's padding holds: zeros, or the map's own mirror image, which `read` adds."""
+    power: float = 1.0
+    """Exponent of the activity."""
 
 
 class Block(nn.Module):
     """One layer: down-sampling, norm, affine map, activation, pooling, dropout, as its row says.
 
-    It takes in_shape [...], the affine map reads read_shape [...] (in_shape but for down-sampling), the
-    activation gives map_shape [...], and out_shape [...] is handed on.
+    It takes in_shape [...], the affine map reads read_shape [...] (in_shape but for down-sampling and
+    mirrored borders), the activation gives map_shape [...], and out_shape [...] is handed on.
     """
 
     def __init__(self, row: Row, in_shape: Shape) -> None:
@@ -93,7 +98,9 @@ class Block(nn.Module):
         self.activation = ACTIVATIONS[row.activation]
         self.read_shape, self.map_shape, self.out_shape = shapes(row, in_shape)
         self.affine = _make_affine(row, self.read_shape)
-        places = {"input": self.read_shape, "preactivation": self.map_shape, "output": self.out_shape}
+        # The mirror image at the borders comes after the norm, or it would weigh in its statistics.
+        bare = (self.read_shape[0], *(n - 2 * _mirrored(row) for n in self.read_shape[1:]))
+        places = {"input": bare, "preactivation": self.map_shape, "output": self.out_shape}
         self.norm = _make_norm(row, places[row.norm_at])
         self.dropout = nn.Dropout(row.dropout)
 
@@ -105,13 +112,15 @@ class Block(nn.Module):
     @property
     def affine_in_evaluation(self) -> bool:
         """Whether `preactivation`, in evaluation mode, is an affine function of its input."""
-        return self.row.norm in ("none", "batch") or self.row.norm_at == "output"
+        return self.row.norm in ("none", "batch", "batch_plain") or self.row.norm_at == "output"
 
     def read(self, x: Tensor) -> Tensor:
         """What the affine map reads: [B, *in_shape] -> [B, *read_shape], flat for a linear map."""
         if self.row.downsample > 1:
             x = F.pixel_unshuffle(x, self.row.downsample)
         x = self._normed("input", x)
+        if border := _mirrored(self.row):
+            x = F.pad(x, (border,) * 4, mode="reflect")
         return x.flatten(1) if isinstance(self.affine, nn.Linear) else x
 
     def normalise(self, f: Tensor) -> Tensor:
@@ -125,7 +134,7 @@ class Block(nn.Module):
     def activate(self, f: Tensor) -> Tensor:
         """The activity [B, *map_shape], before pooling (Eq. 4)."""
         h: Tensor = self.activation(f)
-        return h
+        return h if self.row.power == 1 else _raised(h, self.row.power)
 
     def pooled(self, h: Tensor) -> Tensor:
         """The map after pooling and the norm of the output: [B, *map_shape] -> [B, *out_shape]."""
@@ -173,7 +182,11 @@ def shapes(row: Row, in_shape: Shape) -> tuple[Shape, Shape, Shape]:
             f"{'x'.join(map(str, size))}; resize the images or down-sample elsewhere."
         )
     reads = (channels * factor**2, *(n // factor for n in size))
-    gives = (row.width, *(_windows(n, row.kernel, row.stride, row.padding) for n in reads[1:]))
+    border = _mirrored(row)
+    if border >= min(reads[1:]):
+        raise TooSmall(f"The input {list(in_shape)} is too small to be mirrored at its borders.")
+    reads = (reads[0], *(n + 2 * border for n in reads[1:]))
+    gives = (row.width, *(_windows(n, row.kernel, row.stride, row.padding - border) for n in reads[1:]))
     out = gives
     if row.pool is not None:
         pool = row.pool
@@ -181,6 +194,17 @@ def shapes(row: Row, in_shape: Shape) -> tuple[Shape, Shape, Shape]:
     if min(*gives, *out) < 1:
         raise TooSmall(f"The input {list(in_shape)} is too small for a layer of this network.")
     return reads, gives, out
+
+
+def _mirrored(row: Row) -> int:
+    """How many pixels a row adds to each border by mirroring."""
+    return row.padding if row.kind == "conv" and row.padding_mode == "reflect" else 0
+
+
+def _raised(h: Tensor, power: float) -> Tensor:
+    """h to a power, with the gradient 0 at zero, where that of a root is infinite."""
+    above = h > 0
+    return torch.where(above, torch.where(above, h, 1) ** power, 0)
 
 
 def _windows(n: int, size: int, stride: int, padding: int) -> int:
@@ -196,14 +220,20 @@ def _make_affine(row: Row, shape: Shape) -> nn.Conv2d | nn.Linear:
             f"choose numbers of channels that {row.groups} divides."
         )
     return nn.Conv2d(
-        shape[0], row.width, row.kernel, row.stride, row.padding, groups=row.groups, bias=row.bias
+        shape[0],
+        row.width,
+        row.kernel,
+        row.stride,
+        row.padding - _mirrored(row),
+        groups=row.groups,
+        bias=row.bias,
     )
 
 
 def _make_norm(row: Row, shape: Shape) -> nn.Module:
     if row.norm == "none":
         return nn.Identity()
-    if row.norm == "batch":
+    if row.norm in ("batch", "batch_plain"):
         batch = nn.BatchNorm2d if len(shape) == 3 else nn.BatchNorm1d
-        return batch(shape[0], row.norm_eps)
+        return batch(shape[0], row.norm_eps, affine=row.norm == "batch")
     return nn.LayerNorm(list(shape), row.norm_eps, elementwise_affine=row.norm == "layer")

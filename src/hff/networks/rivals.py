@@ -6,7 +6,7 @@ from typing import Literal
 from hff.errors import UserError
 from hff.networks.block import Activation, Norm, Pool, Row
 from hff.networks.table import register
-from hff.networks.tables import HALVING, cnn, convolutions, positive, scaled
+from hff.networks.tables import AVERAGING, HALVING, cnn, convolutions, positive, scaled
 
 TRIFECTA = {
     "small": ((128, 128, 256, 256, 256, 512), {0, 2, 5}),
@@ -147,7 +147,6 @@ def _unpadded(width: int, kernel: int = 3, pool: Pool | None = None) -> Row:
     return Row("conv", width, kernel=kernel, padding=0, pool=pool)
 
 
-AVERAGING = Pool(2, 2, kind="average")
 DLL = {
     "mnist": [_unpadded(32, 5, HALVING), _unpadded(64, 3, HALVING), _unpadded(16), Row("linear", 200)],
     "fashion_mnist": [

@@ -8,6 +8,7 @@ from hff.networks.block import Activation, Norm, Place, Pool, Row
 from hff.networks.table import register
 
 HALVING = Pool(2, 2)
+AVERAGING = Pool(2, 2, kind="average")
 
 
 @register
