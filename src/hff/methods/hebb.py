@@ -1,0 +1,178 @@
+"""Hebbian learning: units compete for what they read and move towards what they win; classes are means."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hff import functional
+from hff.errors import UserError
+from hff.methods.hebbian import HebbianMethod, ReadOutRule, by_unit, patch_sums, plain, unit_sums
+from hff.methods.method import Facts, ReadOut, Schedule, Stage, register
+from hff.networks import Network
+from hff.randomness import Batch
+
+TINY = 1e-6
+"""A patch no longer than this has no direction."""
+CHUNK = 16
+"""Samples that are taken through the blocks at once when units are started; only memory hangs on it."""
+
+
+@register
+class Hebb(HebbianMethod):
+    """The unit whose weights have the largest cosine with a patch wins it, and moves towards its direction.
+
+    Units answer with their cosine, cut off at zero, whatever activation the table has; biases are left out,
+    and norms have no gain and bias. Competing units start at patches of random samples, so that all of them
+    win some.
+
+    Args:
+        rule: the winner alone moves towards the mean of what it won (competitive); or no unit competes, and
+            each becomes the first principal component (oja), or the next one after those before it (sanger).
+        rate: the share of the way that a unit moves in a batch.
+        power: exponent of the clipped cosine that a unit answers with; 1 is the plain one.
+        read_out_rule: the mean of each class (hebbian), or a softmax layer that learns by its gradient
+            (linear).
+        block_epochs: epochs in which the blocks learn, before the read-outs get what is left; none leaves
+            them one.
+        grid: side of the grid that a map is average-pooled to for the read-out; 0 is no pooling.
+        schedule: all blocks learn in the same pass, or one after the other, each for its block_epochs.
+        read_out: which layer's read-out answers.
+    """
+
+    name = "hebb"
+    facts = Facts(
+        title="Hebbian learning",
+        paper="Hebb 1949, The Organization of Behavior; Oja 1982, Simplified neuron model as a principal "
+        "component analyzer; Rumelhart and Zipser 1985, Feature discovery by competitive learning",
+        passes="1",
+        needs_negatives=False,
+        gradient_reach=0,
+        data_parallel=False,
+    )
+
+    def __init__(
+        self,
+        network: Network,
+        classes: int,
+        *,
+        rule: Literal["competitive", "oja", "sanger"] = "competitive",
+        rate: float = 0.1,
+        power: float = 6.0,
+        read_out_rule: ReadOutRule = "hebbian",
+        block_epochs: int | None = None,
+        grid: int = 4,
+        schedule: Schedule = "joint",
+        read_out: ReadOut = "last",
+    ) -> None:
+        if not 0 < rate <= 1:
+            raise UserError(f"rate must be above 0 and at most 1, not {rate:g}: it is a share of the way.")
+        if power <= 0:
+            raise UserError(f"power must be above 0, not {power:g}.")
+        table = plain(network, classes)
+        super().__init__(
+            replace(table, rows=tuple(replace(row, activation="relu", power=power) for row in table.rows)),
+            classes,
+            read_out_rule=read_out_rule,
+            block_epochs=block_epochs,
+            grid=grid,
+            schedule=schedule,
+            read_out=read_out,
+        )
+        self.rule = rule
+        self.rate = rate
+        for layer in range(len(self.blocks)):
+            width = self.block(layer).row.width
+            self.register_buffer(f"shares{layer}", torch.full((width,), 1 / width))
+
+    def response(self, layer: int, x: Tensor) -> Tensor:
+        """The cosine of each unit's weights and each patch: [B, *read_shape] -> [B, *map_shape]."""
+        affine = self.block(layer).affine
+        weight = functional.project(affine.weight.flatten(1)).view_as(affine.weight)
+        if isinstance(affine, nn.Linear):
+            return F.linear(x, weight) / lengths(affine, x)
+        return F.conv2d(x, weight, None, affine.stride, affine.padding) / lengths(affine, x)
+
+    def change(self, layer: int, x: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+        block, weight = self.block(layer), self.block(layer).affine.weight
+        directions = lengths(block.affine, x)
+        best = u.argmax(1, keepdim=True)
+        watched = 1 - u.gather(1, best).mean()
+        if self.rule == "competitive":
+            gates = torch.zeros_like(u).scatter_(1, best, 1.0)
+            won = unit_sums(gates)
+            self.get_buffer(f"shares{layer}").lerp_(won / won.sum(), 0.01)
+            means = patch_sums(block, gates / directions, x) / by_unit(won.clamp_min(1), weight)
+            return self.rate * torch.where(by_unit(won, weight) > 0, means - weight, 0), watched
+        outputs = u * by_unit(torch.linalg.vector_norm(weight.flatten(1), dim=1), u[0])
+        by_units = outputs.transpose(0, 1).flatten(1)
+        products = by_units @ by_units.T
+        taken = products.tril() if self.rule == "sanger" else products.diag().diag()
+        change = patch_sums(block, outputs / directions, x) - (taken @ weight.flatten(1)).view_as(weight)
+        return self.rate * change / by_units.shape[1], watched
+
+    @torch.no_grad()
+    def prepare(self, stage: Stage, batches: Callable[[], Iterable[Batch]]) -> None:
+        if stage.labels or self.rule != "competitive":
+            return
+        self.enter(stage)
+        samples, places = drawn(batches, max(self.block(layer).row.width for layer in stage.blocks))
+        for layer in stage.blocks:
+            weight = self.block(layer).affine.weight
+            # Units beyond the number of samples stay where they were drawn.
+            count = min(len(samples), len(weight))
+            units = torch.arange(count, device=weight.device)
+            for some in units.split(CHUNK):
+                weight[some] = self._patches(layer, samples[some], places[some], some)
+
+    def diagnostics(self) -> dict[str, float]:
+        """The share of units that lately won less than a tenth of an equal part, for each block."""
+        if self.rule != "competitive":
+            return {}
+        shares = [self.get_buffer(f"shares{layer}") for layer in range(len(self.blocks))]
+        return {
+            f"dead units of block {layer}": float((share < 0.1 / len(share)).float().mean())
+            for layer, share in enumerate(shares)
+        }
+
+    def _patches(self, layer: int, samples: Tensor, places: Tensor, units: Tensor) -> Tensor:
+        """The directions of patches for these units [N], each shaped like a unit's weights.
+
+        Unit units[i] gets that of samples[i] at the position that is the share places[i] of all.
+        """
+        block, h = self.block(layer), samples
+        for below in range(layer):
+            h = self.pass_on(below, h)
+        x = self.take_in(layer, h)
+        positions = math.prod(block.map_shape[1:])
+        gates = x.new_zeros(len(x), block.row.width, positions)
+        gates[torch.arange(len(x)), units, (places * positions).long()] = 1
+        return patch_sums(block, gates.view(len(x), *block.map_shape) / lengths(block.affine, x), x)[units]
+
+
+def lengths(affine: nn.Linear | nn.Conv2d, x: Tensor) -> Tensor:
+    """The length of each patch of what is read: [B, D] -> [B, 1], [B, C, H, W] -> [B, 1, H', W']."""
+    if isinstance(affine, nn.Linear):
+        long: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True)
+        return long.clamp_min(TINY)
+    window = x.new_ones(1, 1, *affine.kernel_size)
+    squares = F.conv2d(x.square().sum(1, keepdim=True), window, None, affine.stride, affine.padding)
+    return squares.clamp_min(TINY**2).sqrt()
+
+
+def drawn(batches: Callable[[], Iterable[Batch]], count: int) -> tuple[Tensor, Tensor]:
+    """So many samples [N, ...] of all, in random order, and a number in [0, 1) for each [N]."""
+    # Two walks, so that no more samples are held than are wanted.
+    keys = torch.cat([batch.draw("start") for batch in batches()])
+    last = keys.sort().values[:count][-1]
+    samples, places = [], []
+    for batch in batches():
+        near = batch.draw("start") <= last
+        samples.append(batch.x[near])
+        places.append(batch.draw("place")[near])
+    order = keys[keys <= last].argsort()[:count]
+    return torch.cat(samples)[order], torch.cat(places)[order]
