@@ -18,6 +18,7 @@ ROWS = {
     "strided": (Row("conv", 6, kernel=5, stride=2, padding=1, bias=False), (3, 10, 10)),
     "grouped": (Row("conv", 6, groups=3, padding=0, activation="abs"), (3, 6, 6)),
     "down_sampled": (Row("conv", 6, downsample=2, norm="layer"), (3, 8, 8)),
+    "mirrored": (Row("conv", 6, kernel=5, padding=2, padding_mode="reflect", power=1.5), (3, 6, 6)),
     "norm_before": (Row("conv", 6, norm="batch", norm_at="input"), (3, 6, 6)),
     "norm_between": (Row("linear", 6, norm="batch"), (5,)),
     "norm_after": (Row("conv", 6, norm="layer", norm_at="output", pool=Pool(2, 2)), (3, 8, 8)),

@@ -18,14 +18,14 @@ def test_block_is_affine_activation_pool() -> None:
 
 
 @pytest.mark.parametrize("place", ["input", "preactivation", "output"])
-@pytest.mark.parametrize("norm", ["batch", "layer", "layer_plain"])
+@pytest.mark.parametrize("norm", ["batch", "batch_plain", "layer", "layer_plain"])
 def test_norm_stands_where_the_row_says(place: str, norm: str) -> None:
     block = Block(Row("conv", 4, norm=norm, norm_at=place, pool=Pool(2, 2)), (3, 8, 8))
     shapes = {"input": (3, 8, 8), "preactivation": (4, 8, 8), "output": (4, 4, 4)}
     assert normed_shapes(block) == [shapes[place]]
 
 
-@pytest.mark.parametrize("norm", ["batch", "layer", "layer_plain"])
+@pytest.mark.parametrize("norm", ["batch", "batch_plain", "layer", "layer_plain"])
 @pytest.mark.parametrize("in_shape", [(6,), (3, 4, 4)])
 def test_norm_on_the_input_of_a_linear_row_sees_it_before_it_is_flattened(
     norm: str, in_shape: tuple[int, ...]
@@ -40,6 +40,14 @@ def normed_shapes(block: Block) -> list[tuple[int, ...]]:
     return seen
 
 
+def test_the_plain_batch_norm_learns_nothing_but_its_statistics() -> None:
+    plain = Block(Row("conv", 5, bias=False, norm="batch_plain"), (3, 4, 4))
+    assert [name for name, _ in plain.named_parameters()] == ["affine.weight"]
+    assert "norm.running_var" in plain.state_dict()
+    f = plain.preactivation(torch.randn(4, 3, 4, 4))
+    assert torch.allclose(f.mean((0, 2, 3)), torch.zeros(5), atol=1e-6)
+
+
 def test_the_plain_layer_norm_learns_nothing() -> None:
     plain = Block(Row("linear", 5, bias=False, norm="layer_plain"), (3,))
     assert [name for name, _ in plain.named_parameters()] == ["affine.weight"]
@@ -50,7 +58,7 @@ def test_the_plain_layer_norm_learns_nothing() -> None:
     assert len(list(learned.parameters())) == 3
 
 
-@pytest.mark.parametrize("norm", ["batch", "layer", "layer_plain"])
+@pytest.mark.parametrize("norm", ["batch", "batch_plain", "layer", "layer_plain"])
 def test_norms_take_their_epsilon_from_the_row(norm: str) -> None:
     assert Block(Row("linear", 5, norm=norm), (3,)).norm.eps == 1e-5
     assert Block(Row("linear", 5, norm=norm, norm_eps=0.25), (3,)).norm.eps == 0.25
@@ -87,7 +95,43 @@ def test_activations() -> None:
         "sin": torch.sin(f).tolist(),
         "identity": [-2.0, 0.0, 0.5],
     }
-    assert {name: ACTIVATIONS[name](f).tolist() for name in ACTIVATIONS} == expected
+    others = ACTIVATIONS.keys() - {"triangle"}
+    assert {name: ACTIVATIONS[name](f).tolist() for name in others} == expected
+
+
+def test_the_triangle_is_what_exceeds_the_mean_over_units_at_a_position() -> None:
+    assert ACTIVATIONS["triangle"](torch.tensor([[1.0, 2.0, 6.0], [0.0, -1.0, -2.0]])).tolist() == [
+        [0.0, 0.0, 3.0],
+        [1.0, 0.0, 0.0],
+    ]
+    maps = torch.tensor([[[[1.0, 5.0]], [[3.0, 1.0]]]])
+    assert ACTIVATIONS["triangle"](maps).tolist() == [[[[0.0, 2.0]], [[1.0, 0.0]]]]
+
+
+def test_an_activity_is_raised_to_the_power_of_its_row_and_has_a_gradient_at_zero() -> None:
+    block = Block(Row("linear", 4, power=0.5), (3,))
+    f = torch.tensor([[-1.0, 0.0, 4.0, 9.0]], requires_grad=True)
+    h = block.activate(f)
+    assert h.tolist() == [[0.0, 0.0, 2.0, 3.0]]
+    h.sum().backward()
+    assert f.grad.tolist() == [[0.0, 0.0, 0.25, pytest.approx(1 / 6)]]
+
+
+def test_mirrored_borders_are_read_after_the_norm() -> None:
+    row = Row("conv", 5, kernel=5, padding=2, padding_mode="reflect", norm="batch_plain", norm_at="input")
+    block = Block(row, (3, 8, 6))
+    assert (block.read_shape, block.map_shape) == ((3, 12, 10), (5, 8, 6))
+    assert normed_shapes(block) == [(3, 8, 6)]
+    x = torch.randn(4, 3, 8, 6)
+    read = read_by_the_affine_map(block, x)
+    assert torch.equal(read[..., 2:-2, 2:-2], block.norm(x))
+    assert torch.equal(read[..., 0, :], read[..., 4, :])
+    assert torch.equal(read[..., -1], read[..., -5])
+    reference = nn.Conv2d(3, 5, 5, padding=2, padding_mode="reflect")
+    reference.load_state_dict(block.affine.state_dict())
+    assert torch.allclose(block.preactivation(x), reference(block.norm(x)), atol=1e-6)
+    with pytest.raises(UserError, match="too small to be mirrored"):
+        Block(row, (3, 2, 8))
 
 
 def read_by_the_affine_map(block: Block, x: Tensor) -> Tensor:
@@ -128,7 +172,7 @@ def test_groups_must_divide_the_channels_on_both_sides(channels: int, width: int
 
 
 @pytest.mark.parametrize("place", ["input", "preactivation", "output"])
-@pytest.mark.parametrize("norm", ["none", "batch", "layer", "layer_plain"])
+@pytest.mark.parametrize("norm", ["none", "batch", "batch_plain", "layer", "layer_plain"])
 @pytest.mark.parametrize(
     "row", [Row("linear", 5), Row("conv", 4, downsample=2, pool=Pool(2, 2))], ids=["linear", "conv"]
 )
@@ -147,4 +191,4 @@ def test_affinity_in_evaluation_is_as_stated(row: Row, norm: str, place: str) ->
     f = block.preactivation
     curvature = (f(a + b) - f(a) - f(b) + f(torch.zeros_like(a))).abs().max()
     assert (curvature < 1e-10) == block.affine_in_evaluation
-    assert block.affine_in_evaluation == (norm in ("none", "batch") or place == "output")
+    assert block.affine_in_evaluation == (norm in ("none", "batch", "batch_plain") or place == "output")
