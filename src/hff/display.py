@@ -97,17 +97,18 @@ class LiveDisplay(Listener):
         return Group(bar, table)
 
     def _position(self) -> tuple[float, float, str, str]:
-        """Epochs done and in total, where the training is, and the time left."""
+        """What is done and the whole, in the same unit; where the training is; and the time left."""
         now, record = self.progress, self.record
         if now is None and not record:
             return 0, 1, "", ""
         if now is None:
-            where = f"epoch {record['epoch']}/{record['epochs']}"
-            return record["epoch"], record["epochs"], where, duration(seconds_left(record))
+            return share_done(record), 1, position(record), duration(seconds_left(record))
+        stage = f"{now.stage.name} ({now.stage_number + 1}/{now.stages})  " if now.stages > 1 else ""
+        if now.share is not None:
+            return now.share, 1, f"{stage}{100 * now.share:.0f} %", duration(now.seconds_left)
         # Before the first record of a resumed run, stages of equal length are the best guess.
         epoch = record.get("epoch", now.stage_number * now.stage.epochs + now.epoch)
         epochs = record.get("epochs", now.stages * now.stage.epochs)
-        stage = f"{now.stage.name} ({now.stage_number + 1}/{now.stages})  " if now.stages > 1 else ""
         where = f"{stage}epoch {epoch + 1}/{epochs}"
         return epoch + now.step / now.steps, epochs, where, duration(now.seconds_left)
 
@@ -123,7 +124,7 @@ def line(record: dict[str, Any]) -> str:
     """An epoch's metrics in one line."""
     losses = " ".join(f"{loss:.3f}" for loss in record["loss"].values())
     layers = " ".join(percent(share) for share in record["validation_accuracy"].values())
-    parts = [f"epoch {record['epoch']}/{record['epochs']}", f"loss {losses}"]
+    parts = [position(record), f"loss {losses}"]
     parts += [f"accuracy {layers}"] if layers else []
     parts += [f"read-out {percent(share)}" for name, share in accuracies(record).items() if name == READ_OUT]
     left = seconds_left(record)
@@ -152,9 +153,20 @@ def percent(share: float) -> str:
     return f"{100 * share:.2f}"
 
 
+def position(record: dict[str, Any]) -> str:
+    """Which epoch a record belongs to, and of how many where that is known."""
+    return f"epoch {record['epoch']}" + (f"/{record['epochs']}" if record["epochs"] else "")
+
+
+def share_done(record: dict[str, Any]) -> float:
+    """How much of the training is done at a record: of the epochs, or of the time where that is given."""
+    share: float = record["epoch"] / record["epochs"] if record["epochs"] else record["share"]
+    return share
+
+
 def seconds_left(record: dict[str, Any]) -> float:
     """How long the rest takes if it goes on at the pace so far."""
-    left: float = record["seconds"] / record["epoch"] * (record["epochs"] - record["epoch"])
+    left: float = record["seconds"] * (1 / share_done(record) - 1)
     return left
 
 

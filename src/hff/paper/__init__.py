@@ -55,6 +55,13 @@ def find(**facts: object) -> tuple[Claim, ...]:
     )
 
 
+def claimed(method: str, data: str, network: str) -> Claim | None:
+    """What the paper's main tables claim for a method on that data with that kind of network."""
+    kind = "mlp" if network == "mlp" else "cnn"
+    found = find(table=f"main_result_{kind}", method=method, data=data)
+    return found[0] if found else None
+
+
 def _read(table: Mapping[str, Any]) -> Iterator[Claim]:
     for row in table["rows"]:
         for index, (column, printed) in enumerate(zip(table["columns"], row["printed"], strict=True)):

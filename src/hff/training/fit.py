@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from hff.methods.method import group_layer
 from hff.randomness import seed_of
 from hff.training.listener import Listener, Progress
 from hff.training.optimisers import Optimisers, learning_rate
+from hff.training.plan import Plan, Position
 from hff.training.run import Run
 from hff.training.settings import Settings
 
@@ -48,15 +49,12 @@ def pick_device(name: str = "auto") -> torch.device:
     return torch.device(name)
 
 
-@dataclass
-class _Position:
-    """Where a training stands: `step` steps of `epoch` epochs of `stage` are done; all count from 0."""
-
-    stage: int = 0
-    epoch: int = 0
-    step: int = 0
-    records: int = 0
-    seconds: float = 0.0
+def wait_for(device: torch.device) -> None:
+    """Returns when the device has done all that it was given, so that a clock tells the truth."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
 
 
 class _Training:
@@ -78,7 +76,10 @@ class _Training:
         self.run = run
         self.listener = listener
         self.stages = method.stages(settings.epochs)
-        self.at = _Position()
+        self.plan = Plan(self.stages, settings)
+        self.at = Position()
+        self.saved = 0.0
+        """When the last checkpoint was written."""
         self.losses: dict[str, Tensor] = {}
         """Sum and count of the losses of each group in this epoch [2]."""
         self.stop = threading.Event()
@@ -92,7 +93,8 @@ class _Training:
         resumed = self._restore()
         parameters = sum(p.numel() for p in self.method.parameters())
         self.listener.started(len(self.method.blocks), parameters, resumed)
-        self.clock = time.perf_counter() - self.at.seconds
+        self.saved = time.perf_counter()
+        self.clock = self.saved - self.at.seconds
         record: dict[str, Any] = {}
         with _stop_on_signal(self.stop, active=self.run is not None):
             while self.at.stage < len(self.stages):
@@ -119,8 +121,15 @@ class _Training:
         optimisers.load_state(self.optimiser_state)
         self.resuming, self.optimiser_state = False, {}
         record: dict[str, Any] = {}
-        while self.at.epoch < stage.epochs:
-            record = self._train_epoch(stage, batches, optimisers)
+        while not self.plan.over(self.at, len(batches)):
+            rate = self._train_epoch(stage, batches, optimisers)
+            if self.plan.due(self.at, len(batches)):
+                record = self._record(stage, rate)
+                self._save(optimisers)
+                self.listener.epoch_ended(record)
+            else:
+                self._save_in_time(optimisers)
+            self._obey_stop()
         self.optimiser_state = optimisers.state()
         self.at.stage, self.at.epoch = self.at.stage + 1, 0
         return record
@@ -131,32 +140,33 @@ class _Training:
         with _keyed_randomness(self.seed, self.at.stage, "prepare"):
             self.method.prepare(stage, lambda: (batch.to(self.device) for batch in batches.epoch(0)))
 
-    def _train_epoch(self, stage: Stage, batches: Batches, optimisers: Optimisers) -> dict[str, Any]:
+    def _train_epoch(self, stage: Stage, batches: Batches, optimisers: Optimisers) -> float:
+        """Trains to the end of the epoch, or of the stage if that comes first; returns the learning rate."""
         self.method.enter(stage)
-        steps, total = len(batches), len(batches) * stage.epochs
-        started, first_step = time.perf_counter(), self.at.step
-        shown = saved = started
+        steps = len(batches)
+        begun = shown = time.perf_counter()
+        first_spent, first_step = self.at.spent, self.at.step
         rate = self.settings.learning_rate
         for batch in batches.epoch(self.at.epoch, start=self.at.step):
-            rate = learning_rate(self.settings, (self.at.epoch * steps + self.at.step) / total)
+            rate = learning_rate(self.settings, self.plan.progress(self.at, steps))
             self._step(stage, batch.to(self.device), optimisers, rate)
-            self.at.step += 1
+            if self.settings.seconds is not None:
+                wait_for(self.device)
             now = time.perf_counter()
+            self.at.step += 1
+            self.at.samples += len(batch.y)
+            self.at.spent += now - begun
             if now - shown > 0.2:
                 shown = now
-                pace = (now - started) / (self.at.step - first_step)
+                pace = (self.at.spent - first_spent) / (self.at.step - first_step)
                 self.listener.stepped(self._progress(stage, steps, pace))
-            if self.at.step < steps and (
-                now - saved > self.settings.checkpoint_seconds or self.stop.is_set()
-            ):
-                self._save(optimisers)
-                saved = time.perf_counter()
+            if self.at.step == steps or self.plan.over(self.at, steps):
+                break
+            self._save_in_time(optimisers)
             self._obey_stop()
-        record = self._end_epoch(stage, rate)
-        self._save(optimisers)
-        self.listener.epoch_ended(record)
-        self._obey_stop()
-        return record
+            begun = time.perf_counter()
+        self.at.epoch, self.at.step = self.at.epoch + 1, 0
+        return rate
 
     def _step(self, stage: Stage, batch: Any, optimisers: Optimisers, rate: float) -> None:
         with _keyed_randomness(*batch.key):
@@ -166,7 +176,8 @@ class _Training:
                 counted = torch.stack([loss, torch.ones_like(loss)])
                 self.losses[group] = self.losses.get(group, torch.zeros_like(counted)) + counted
 
-    def _end_epoch(self, stage: Stage, rate: float) -> dict[str, Any]:
+    def _record(self, stage: Stage, rate: float) -> dict[str, Any]:
+        """Validates, and writes a line of metrics."""
         losses = self._mean_losses()
         broken = [group for group, loss in losses.items() if not math.isfinite(loss)]
         if broken:
@@ -174,11 +185,10 @@ class _Training:
         accuracy, read_out = self._validate(stage)
         self.method.observe_validation(accuracy)
         self.losses = {}
-        self.at.epoch, self.at.step = self.at.epoch + 1, 0
         self.at.records += 1
         record = {
             "stage": stage.name,
-            "epoch": self.at.records,
+            "epoch": self.plan.epochs(self.at, len(self.data.train)),
             "epochs": sum(each.epochs for each in self.stages),
             "loss": losses,
             "validation_accuracy": {str(layer): a for layer, a in accuracy.items()},
@@ -186,6 +196,8 @@ class _Training:
             "learning_rate": rate,
             "seconds": round(time.perf_counter() - self.clock, 3),
         }
+        if (share := self.plan.share(self.at)) is not None:
+            record |= {"epochs": None, "share": share, "training_seconds": round(self.at.spent, 3)}
         if diagnostics := self.method.diagnostics():
             record["diagnostics"] = diagnostics
         if self.run:
@@ -211,7 +223,9 @@ class _Training:
 
     def _progress(self, stage: Stage, steps: int, pace: float) -> Progress:
         later = sum(each.epochs for each in self.stages[self.at.stage + 1 :])
-        left = steps * (stage.epochs - self.at.epoch + later) - self.at.step
+        left = pace * (steps * (stage.epochs - self.at.epoch + later) - self.at.step)
+        if self.settings.seconds is not None:
+            left = max(0.0, self.settings.seconds - self.at.spent)
         return Progress(
             stage,
             self.at.stage,
@@ -220,7 +234,8 @@ class _Training:
             self.at.step,
             steps,
             self._mean_losses(),
-            left * pace,
+            left,
+            self.plan.share(self.at),
         )
 
     def _summary(self, record: dict[str, Any]) -> dict[str, Any]:
@@ -230,7 +245,7 @@ class _Training:
             "method": self.method.name,
             "data": self.data.name,
             "seed": self.seed,
-            "epochs": self.at.records,
+            "epochs": self.plan.epochs(self.at, len(self.data.train)),
             "training_samples": len(self.data.train),
             "validation_samples": len(self.data.validation) if self.data.validation else 0,
             "parameters": sum(p.numel() for p in self.method.parameters()),
@@ -241,6 +256,11 @@ class _Training:
             "seconds": round(time.perf_counter() - self.clock, 3),
         }
 
+    def _save_in_time(self, optimisers: Optimisers) -> None:
+        """Saves if the last checkpoint is old, or before the training is left."""
+        if self.stop.is_set() or time.perf_counter() - self.saved > self.settings.checkpoint_seconds:
+            self._save(optimisers)
+
     def _save(self, optimisers: Optimisers) -> None:
         if not self.run:
             return
@@ -250,6 +270,7 @@ class _Training:
         tensors |= {f"loss/{group}": t for group, t in self.losses.items()}
         # Every random number is a function of seed and position, so these are the generators' state.
         self.run.save(tensors, {"format": 1, "position": asdict(self.at), "seed": self.seed})
+        self.saved = time.perf_counter()
 
     def _restore(self) -> str | None:
         loaded = self.run.load() if self.run else None
@@ -258,7 +279,7 @@ class _Training:
                 self.run.truncate_metrics(0)
             return None
         tensors, state = loaded
-        self.at = _Position(**state["position"])
+        self.at = Position(**state["position"])
         self.run.truncate_metrics(self.at.records)
         self.run.load_weights(self.method)
         self.losses = {

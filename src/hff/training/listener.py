@@ -19,6 +19,8 @@ class Progress:
     losses: dict[str, float]
     """Mean loss of each group in this epoch so far."""
     seconds_left: float | None
+    share: float | None = None
+    """How much of the whole training is done, where it goes by the clock; None where epochs count."""
 
 
 class Listener:

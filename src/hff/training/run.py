@@ -17,6 +17,7 @@ from hff.data import DataSet, Preprocessing
 from hff.errors import UserError
 from hff.methods import Method
 from hff.training import checkpoint
+from hff.training.plan import Position
 
 CONFIG, METRICS, DATA, ENVIRONMENT, SUMMARY = (
     "config.yaml",
@@ -118,6 +119,11 @@ class Run:
         """The tensors and state of the checkpoint, None before the first one."""
         path = self.folder / CHECKPOINT
         return checkpoint.load(path) if path.exists() else None
+
+    def position(self) -> Position:
+        """How far the newest checkpoint is; the start before the first one."""
+        loaded = self.load()
+        return Position(**loaded[1]["position"]) if loaded else Position()
 
     def load_weights(self, method: Method) -> None:
         """Puts the newest weights into a method."""

@@ -12,6 +12,8 @@ class Settings:
 
     Args:
         epochs: passes over the training split (for each layer, where they are trained one after the other).
+        seconds: a budget of training time in place of epochs, which then only say how the parts of a
+            training share it. Validation and checkpoints do not count.
         batch_size: samples in a mini-batch.
         optimizer: the optimiser of every group of parameters.
         learning_rate: its learning rate at the start.
@@ -25,6 +27,7 @@ class Settings:
     """
 
     epochs: int = 15
+    seconds: float | None = None
     batch_size: int = 128
     optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = "adam"
     learning_rate: float = 1e-3
@@ -39,6 +42,8 @@ class Settings:
         for name in ("epochs", "batch_size"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        if self.seconds is not None and not 0 < self.seconds < float("inf"):
+            raise UserError(f"seconds must be a positive number or none, not {self.seconds}.")
         if not 0 < self.learning_rate < float("inf"):
             raise UserError(f"learning_rate must be a positive number, not {self.learning_rate}.")
         if not 0 < self.epsilon < float("inf"):
