@@ -113,6 +113,23 @@ class LiveDisplay(Listener):
         return epoch + now.step / now.steps, epochs, where, duration(now.seconds_left)
 
 
+class BarDisplay(LiveDisplay):
+    """One line that is redrawn in place, for one training of many."""
+
+    def started(self, layers: int, parameters: int, resumed_at: str | None) -> None:
+        self.live.start()
+
+    def render(self) -> Group:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        done, total, where, left = self._position()
+        bar = Table.grid(padding=(0, 2))
+        bar.add_row(self.title, ProgressBar(total=total, completed=done, width=30), where, left)
+        return Group(bar)
+
+
 def headline(title: str, layers: int, parameters: int, resumed_at: str | None) -> str:
     """The first line: what is trained, and how large it is."""
     resumed = f", resumed at {resumed_at}" if resumed_at else ""
@@ -172,9 +189,12 @@ def seconds_left(record: dict[str, Any]) -> float:
 
 def duration(seconds: float | None) -> str:
     """Time left, in the largest units that matter."""
-    if seconds is None:
-        return ""
+    return "" if seconds is None else f"{in_words(seconds)} left"
+
+
+def in_words(seconds: float) -> str:
+    """A span of time, in the largest units that matter."""
     if seconds < 100:
-        return f"{seconds:.0f} s left"
+        return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
-    return f"{minutes} min left" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min left"
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"

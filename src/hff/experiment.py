@@ -8,9 +8,10 @@ from typing import Any, Self
 from hff.config import Field, fields_of, plain, resolve
 from hff.data import DataSet, datasets, load
 from hff.errors import UserError, unknown
+from hff.evaluation import Evaluation, Split, evaluate
 from hff.methods import Method, create, methods
 from hff.networks import network, networks
-from hff.training import Listener, Run, Settings, fit
+from hff.training import Listener, Run, Settings, fit, pick_device
 
 OF_THE_MACHINE = ("name", "data_dir", "seed", "download")
 """Parameters of `load` that the experiment as a whole or the machine decides."""
@@ -148,9 +149,11 @@ def create_method(experiment: Experiment, in_shape: tuple[int, ...], classes: in
     return create(experiment.method.name, table, classes, seed=experiment.seed, **experiment.method.options)
 
 
-def build(experiment: Experiment, data_dir: Path | None = None) -> tuple[Method, DataSet]:
-    """The untrained method and the data of an experiment."""
-    data = load_data(experiment, data_dir)
+def build(
+    experiment: Experiment, data_dir: Path | None = None, data: DataSet | None = None
+) -> tuple[Method, DataSet]:
+    """The untrained method and the data of an experiment; data that are loaded already serve."""
+    data = data or load_data(experiment, data_dir)
     return create_method(experiment, data.in_shape, len(data.classes)), data
 
 
@@ -161,22 +164,28 @@ def train(
     data_dir: Path | None = None,
     device: str = "auto",
     listener: Listener | None = None,
+    data: DataSet | None = None,
 ) -> dict[str, Any]:
     """Trains an experiment into a new run folder and gives the summary."""
-    method, data = build(experiment, data_dir)
+    method, data = build(experiment, data_dir, data)
     run = Run.create(out, experiment.to_mapping(), data)
     return _fit(experiment, method, data, run, device, listener)
 
 
 def resume(
-    run: Run, *, data_dir: Path | None = None, device: str = "auto", listener: Listener | None = None
+    run: Run,
+    *,
+    data_dir: Path | None = None,
+    device: str = "auto",
+    listener: Listener | None = None,
+    data: DataSet | None = None,
 ) -> dict[str, Any]:
     """Goes on with a run from its last checkpoint; a finished run just gives its summary."""
     summary = run.summary()
     if run.finished and summary is not None:
         return summary
     experiment = Experiment.from_mapping(run.config)
-    method, data = build(experiment, data_dir)
+    method, data = build(experiment, data_dir, data)
     return _fit(experiment, method, data, run, device, listener)
 
 
@@ -185,6 +194,29 @@ def restore(run: Run) -> Method:
     method = create_method(Experiment.from_mapping(run.config), run.preprocessing.size, len(run.classes))
     run.load_weights(method)
     return method.eval()
+
+
+def measure(
+    run: Run,
+    split: Split = "test",
+    *,
+    data_dir: Path | None = None,
+    device: str = "auto",
+    data: DataSet | None = None,
+) -> Evaluation:
+    """Evaluates a run on a split and leaves the answer in its folder."""
+    data = data or load_data(Experiment.from_mapping(run.config), data_dir)
+    if data.classes != run.classes:
+        raise UserError(f"The data set {data.name} has other classes than when {run.folder} was trained.")
+    data = replace(data, preprocessing=run.preprocessing)
+    result = evaluate(restore(run), data, split, device=pick_device(device))
+    run.write_json(evaluation_file(split), result.to_json())
+    return result
+
+
+def evaluation_file(split: str) -> str:
+    """The file in a run folder that holds what was measured on a split."""
+    return f"eval-{split}.json"
 
 
 def _fit(

@@ -12,6 +12,7 @@ VERBS = {
     "train": "train a method on a network and data, by recipe or flags",
     "eval": "measure a run, layer by layer",
     "predict": "classify images with a run, and show what each layer thinks",
+    "compare": "train all methods on equal terms, and rank them",
     "list": "list methods, networks, datasets or recipes",
     "data": "list data sets, and fetch their files",
 }

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,6 @@ from hff.cli.parsing import Parser, configuring
 
 if TYPE_CHECKING:
     from hff.evaluation import Evaluation
-    from hff.training import Run
 
 LARGEST_MATRIX = 20
 """With more classes the confusion matrix is no longer readable, so the worst pairs are shown."""
@@ -28,41 +26,28 @@ def main(argv: Sequence[str]) -> None:
     given = parser.read(argv)
     if given is None:
         return
+    from hff.experiment import evaluation_file, measure
     from hff.seeds import is_group, runs
     from hff.training import Run, pick_device
+    from hff.training.checkpoint import write_atomically
 
     with configuring():
         pick_device(given.device)
         group = runs(given.run) if is_group(given.run) else None
         found = [Run.open(given.run)] if group is None else list(group.values())
-    results = [measure(run, given.split, given.device, given.data_dir) for run in found]
+    machine: dict[str, Any] = {"device": given.device, "data_dir": given.data_dir}
+    results = [measure(run, given.split, **machine) for run in found]
     if group is None:
         answer = results[0].to_json()
     else:
         answer = combine(dict(zip(group, results, strict=True)))
-        _save(given.run, given.split, answer)
+        write_atomically(given.run / evaluation_file(given.split), json.dumps(answer, indent=2) + "\n")
     if given.json:
         write_json({"run": str(given.run), **answer})
     else:
         _show(answer)
         if group is None:
             show_confusions(results[0])
-
-
-def measure(run: "Run", split: Any, device: str, data_dir: Path | None) -> "Evaluation":
-    """Evaluates a run on a split and leaves the answer in its folder."""
-    from hff.errors import UserError
-    from hff.evaluation import evaluate
-    from hff.experiment import Experiment, load_data, restore
-    from hff.training import pick_device
-
-    data = load_data(Experiment.from_mapping(run.config), data_dir)
-    if data.classes != run.classes:
-        raise UserError(f"The data set {data.name} has other classes than when {run.folder} was trained.")
-    data = replace(data, preprocessing=run.preprocessing)
-    result = evaluate(restore(run), data, split, device=pick_device(device))
-    _save(run.folder, split, result.to_json())
-    return result
 
 
 def combine(results: "dict[int, Evaluation]") -> dict[str, Any]:
@@ -74,10 +59,6 @@ def combine(results: "dict[int, Evaluation]") -> dict[str, Any]:
         raise UserError("None of the seeds has been trained yet.")
     kept = [{k: v for k, v in each.to_json().items() if k != "confusion"} for each in results.values()]
     return {"seeds": list(results), **spread(kept)}
-
-
-def _save(folder: Path, split: str, content: dict[str, Any]) -> None:
-    (folder / f"eval-{split}.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _show(answer: dict[str, Any]) -> None:

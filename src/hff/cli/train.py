@@ -13,7 +13,7 @@ from hff.errors import UserError
 
 if TYPE_CHECKING:
     from hff.config import Field
-    from hff.experiment import Experiment
+    from hff.experiment import Choice, Experiment
     from hff.training import Listener
 
 DEFAULT_RECIPE = "digits"
@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> None:
             return
         pick_device(given.device)
         if given.resume:
-            _refuse_settings(given)
+            refuse_settings(given)
             out = _existing(given.resume)
             experiment = None
         else:
@@ -88,18 +88,25 @@ def flags_of(experiment: "Experiment") -> Parser:
     )
     run.add_argument("--seeds", metavar="N,N", help="train once from each of these seeds")
     for field in SCALARS:
-        _add(run, field, field.name, getattr(experiment, field.name))
+        add_field(run, field, field.name, getattr(experiment, field.name))
     training = parser.add_argument_group("training")
     for field in fields_of(Settings):
-        _add(training, field, field.name, getattr(experiment.training, field.name))
-    for part, about in PARTS.items():
-        choice = getattr(experiment, part)
-        group = parser.add_argument_group(f"{about.kind} {choice.name}")
-        text = f"{', '.join(sorted(about.registry))} ({choice.name})"
-        group.add_argument(f"--{part}", metavar="NAME", default=argparse.SUPPRESS, help=text)
-        for field in about.fields(choice.name):
-            _add(group, field, f"{part}.{field.name}", choice.options[field.name])
+        add_field(training, field, field.name, getattr(experiment.training, field.name))
+    for part in PARTS:
+        add_part(parser, part, getattr(experiment, part))
     return parser
+
+
+def add_part(parser: Parser, part: str, choice: "Choice") -> None:
+    """The flags of a method, network or data set, and the one that chooses another."""
+    from hff.experiment import PARTS
+
+    about = PARTS[part]
+    group = parser.add_argument_group(f"{about.kind} {choice.name}")
+    text = f"{', '.join(sorted(about.registry))} ({choice.name})"
+    group.add_argument(f"--{part}", metavar="NAME", default=argparse.SUPPRESS, help=text)
+    for field in about.fields(choice.name):
+        add_field(group, field, f"{part}.{field.name}", choice.options[field.name])
 
 
 def free_folder(experiment: "Experiment", several: bool) -> Path:
@@ -112,21 +119,22 @@ def free_folder(experiment: "Experiment", several: bool) -> Path:
     return folder
 
 
-def _add(group: argparse._ArgumentGroup, field: "Field", key: str, value: Any) -> None:
+def add_field(group: argparse._ArgumentGroup, field: "Field", key: str, value: Any) -> None:
+    """A flag for a setting; its value is in brackets behind the help."""
     from hff.config import shown
 
     text = f"{field.help.removesuffix('.')} ({shown(value)})".strip().replace("%", "%%")
     flag = "--" + key.replace("_", "-")
-    group.add_argument(flag, dest=key, metavar=_metavar(field.type), default=argparse.SUPPRESS, help=text)
+    group.add_argument(flag, dest=key, metavar=metavar(field.type), default=argparse.SUPPRESS, help=text)
 
 
-def _metavar(kind: Any) -> str:
+def metavar(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return "|".join(map(str, get_args(kind)))
     if get_origin(kind) is tuple:
         return "N,N"
     if get_args(kind):
-        return "|".join(_metavar(part) for part in get_args(kind))
+        return "|".join(metavar(part) for part in get_args(kind))
     return {int: "N", float: "X", bool: "true|false", Path: "PATH", NoneType: "none"}.get(kind, "TEXT")
 
 
@@ -156,9 +164,10 @@ def _seeds(text: str) -> tuple[int, ...]:
     return seeds
 
 
-def _refuse_settings(given: argparse.Namespace) -> None:
+def refuse_settings(given: argparse.Namespace) -> None:
+    """Nothing but the machine may be said about what is resumed."""
     said = [key for key, value in vars(given).items() if value is not None and key not in OF_A_RESUME]
-    if given.recipe is not None:
+    if getattr(given, "recipe", None) is not None:
         said.append(given.recipe)
     if said:
         raise Misuse(f"--resume takes all settings from the run; leave {said[0]!r} out.")
@@ -188,7 +197,7 @@ def _train(experiment: "Experiment | None", out: Path, given: argparse.Namespace
 
         try:
             if experiment is not None:
-                _fetch_data(experiment, given.data_dir, quiet)
+                fetch_data(experiment.data, given.data_dir, quiet)
             if experiment is not None and given.seeds is not None:
                 create_group(out, experiment, _seeds(given.seeds))
             if is_group(out):
@@ -210,16 +219,15 @@ def _train(experiment: "Experiment | None", out: Path, given: argparse.Namespace
             ) from error
 
 
-def _fetch_data(experiment: "Experiment", data_dir: Path | None, quiet: bool) -> None:
+def fetch_data(choice: "Choice", data_dir: Path | None, quiet: bool) -> None:
     """Fetches files that are missing: loading would do so too, but could not show how far they are."""
     from hff.cli.data import fetch
     from hff.data import status
     from hff.data.sources import sources
 
-    name = experiment.data.name
-    missing = name in sources and status(name, data_dir)["path"] is None
-    if missing and experiment.data.options["path"] is None:
-        fetch(name, data_dir, quiet)
+    missing = choice.name in sources and status(choice.name, data_dir)["path"] is None
+    if missing and choice.options["path"] is None:
+        fetch(choice.name, data_dir, quiet)
 
 
 def _begun(out: Path) -> bool:

@@ -1,6 +1,6 @@
 """How well a trained method does, layer by layer."""
 
 from hff.evaluation.accuracy import layer_accuracy
-from hff.evaluation.evaluate import Evaluation, LayerResult, evaluate
+from hff.evaluation.evaluate import Evaluation, LayerResult, Split, evaluate
 
-__all__ = ["Evaluation", "LayerResult", "evaluate", "layer_accuracy"]
+__all__ = ["Evaluation", "LayerResult", "Split", "evaluate", "layer_accuracy"]

@@ -46,8 +46,8 @@ class Run:
         folder.mkdir(parents=True, exist_ok=True)
         run = cls(folder)
         facts = {"name": data.name, "classes": data.classes, "preprocessing": data.preprocessing.to_json()}
-        checkpoint.write_atomically(folder / DATA, json.dumps(facts, indent=2) + "\n")
-        checkpoint.write_atomically(folder / ENVIRONMENT, json.dumps(environment(), indent=2) + "\n")
+        run.write_json(DATA, facts)
+        run.write_json(ENVIRONMENT, environment())
         # The config comes last: a folder that has one is a complete start of a run.
         checkpoint.write_atomically(folder / CONFIG, yaml.safe_dump(config, sort_keys=False))
         return run
@@ -71,12 +71,12 @@ class Run:
     @property
     def classes(self) -> tuple[str, ...]:
         """The names of the classes."""
-        return tuple(self._read(DATA)["classes"])
+        return tuple(self.read_json(DATA)["classes"])
 
     @property
     def preprocessing(self) -> Preprocessing:
         """How inputs become what the network gets."""
-        return Preprocessing.from_json(self._read(DATA)["preprocessing"])
+        return Preprocessing.from_json(self.read_json(DATA)["preprocessing"])
 
     @property
     def finished(self) -> bool:
@@ -85,7 +85,7 @@ class Run:
 
     def summary(self) -> dict[str, Any] | None:
         """The result of a finished run."""
-        return self._read(SUMMARY) if self.finished else None
+        return self.read_json(SUMMARY) if self.finished else None
 
     def metrics(self) -> list[dict[str, Any]]:
         """One record an epoch, in order; a line that a crash cut off is not one."""
@@ -109,7 +109,20 @@ class Run:
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Writes the summary: from now on the run is complete."""
-        checkpoint.write_atomically(self.folder / SUMMARY, json.dumps(summary, indent=2) + "\n")
+        self.write_json(SUMMARY, summary)
+
+    def write_json(self, name: str, content: dict[str, Any]) -> None:
+        """Puts a document into the folder, whole or not at all."""
+        checkpoint.write_atomically(self.folder / name, json.dumps(content, indent=2) + "\n")
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """A document of the folder."""
+        path = self.folder / name
+        try:
+            content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            return content
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path} cannot be read ({error}).") from None
 
     def save(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         """Replaces the checkpoint."""
@@ -139,14 +152,6 @@ class Run:
     def _metric_lines(self) -> list[str]:
         path = self.folder / METRICS
         return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-
-    def _read(self, name: str) -> dict[str, Any]:
-        path = self.folder / name
-        try:
-            content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            return content
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path} cannot be read ({error}).") from None
 
 
 def environment() -> dict[str, Any]:

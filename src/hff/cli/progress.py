@@ -1,0 +1,79 @@
+"""What a comparison shows while it goes on: how long it will take, a bar for the method that trains, a line
+for each that is done."""
+
+import sys
+from contextlib import ExitStack
+
+from rich.console import Console
+
+from hff.comparison import Comparison, Estimate, Row, Watcher
+from hff.comparison.rows import headline
+from hff.display import BarDisplay, in_words
+from hff.training import Listener
+
+
+class ComparisonDisplay(Watcher):
+    """Writes to standard output; what moves is for terminals only."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self.comparison = comparison
+        self.console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        self.moving = ExitStack()
+        """What is redrawn in place now."""
+
+    def __enter__(self) -> "ComparisonDisplay":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.moving.close()
+
+    def measuring(self, count: int) -> None:
+        if self.console.is_terminal:
+            text = f"timing a few steps and predictions of {count} methods"
+            self.moving.enter_context(self.console.status(text))
+
+    def planned(self, estimate: Estimate) -> None:
+        self.moving.close()
+        comparison = self.comparison
+        write = self.console.print
+        write(f"{_methods(len(comparison.subjects))} on {headline(comparison.terms)}")
+        parts = {
+            "training": estimate.training,
+            "validation and test": estimate.evaluation,
+            "measuring memory": estimate.memory,
+        }
+        if estimate.total:
+            shares = ", ".join(f"{in_words(seconds)} {part}" for part, seconds in parts.items())
+            write(f"about {in_words(estimate.total)} to go: {shares}")
+        else:
+            write("all of them are trained already")
+        for name, reason in comparison.refused.items():
+            write(f"{name} is left out: {reason}", markup=False)
+        write()
+
+    def listener(self, method: str, number: int) -> Listener:
+        if not self.console.is_terminal:
+            return Listener()
+        bar = BarDisplay(self._label(method, number), self.console)
+        self.moving.enter_context(bar)
+        return bar
+
+    def trained(self, row: Row, number: int) -> None:
+        self.moving.close()
+        label = self._label(row.method, number)
+        if row.failure:
+            self.console.print(f"{label}  failed: {row.failure}", markup=False)
+            return
+        spent = f"{row.training_seconds:.1f} s of training, {row.epochs:g} epochs"
+        self.console.print(f"{label}  {row.validation_accuracy:6.2f} % on validation  {spent}", markup=False)
+
+    def _label(self, method: str, number: int) -> str:
+        subjects = self.comparison.subjects
+        width, names = len(str(len(subjects))), max(map(len, subjects))
+        networks = max(len(each.network) for each in subjects.values())
+        network = subjects[method].network
+        return f"{number:{width}}/{len(subjects)}  {method:{names}}  {network:{networks}}"
+
+
+def _methods(count: int) -> str:
+    return "1 method" if count == 1 else f"{count} methods"

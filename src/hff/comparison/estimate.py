@@ -1,0 +1,132 @@
+"""How long a comparison will take, from a few steps and predictions of each method."""
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+
+from hff.comparison.subjects import Subject
+from hff.experiment import create_method
+from hff.training.cost import (
+    Task,
+    epoch_seconds,
+    interleaved,
+    predictions,
+    random_batch,
+    training_steps,
+)
+from hff.training.fit import wait_for
+from hff.training.plan import RECORDS
+
+PREDICTIONS = 250
+"""How many are timed at once."""
+ROUNDS = 3
+PROCESS_SECONDS = 5.0
+"""About what it takes to start the fresh process that a method's memory is measured in."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a method takes on this machine."""
+
+    step_seconds: tuple[float, ...]
+    """Of a training step of each stage."""
+    prediction_seconds: float
+    """Of one prediction."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How long the rest of a comparison takes, in seconds."""
+
+    training: float = 0.0
+    evaluation: float = 0.0
+    """Validation and test."""
+    memory: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.training + self.evaluation + self.memory
+
+    def __add__(self, other: "Estimate") -> "Estimate":
+        return Estimate(
+            self.training + other.training, self.evaluation + other.evaluation, self.memory + other.memory
+        )
+
+
+def measure_costs(
+    subjects: Iterable[Subject], in_shape: tuple[int, ...], classes: int, device: torch.device
+) -> dict[str, Cost]:
+    """The costs of methods that take turns, so that what else the machine does falls on all alike."""
+    subjects = list(subjects)
+    tasks: dict[tuple[str, int], Task] = {}
+    for subject in subjects:
+        tasks |= _tasks(subject, in_shape, classes, device)
+    seconds = {key: statistics.median(each) for key, each in interleaved(tasks, ROUNDS).items()}
+    return {
+        each.method: Cost(
+            tuple(seconds[each.method, number] for number in range(len(each.stages))),
+            seconds[each.method, -1] / PREDICTIONS,
+        )
+        for each in subjects
+    }
+
+
+def _tasks(
+    subject: Subject, in_shape: tuple[int, ...], classes: int, device: torch.device
+) -> dict[tuple[str, int], Task]:
+    """One step of each stage, by its number, and predictions under -1."""
+    settings = subject.experiment.training
+    method = create_method(subject.experiment, in_shape, classes).to(device)
+    tasks: dict[tuple[str, int], Task] = {}
+    for number, stage in enumerate(subject.stages):
+        size = stage.batch_size or settings.batch_size
+        batch = random_batch(in_shape, classes, size, views=method.views).to(device)
+        tasks[subject.method, number] = _to_the_end(training_steps(method, stage, settings, [batch]), device)
+    images = random_batch(in_shape, classes, PREDICTIONS).to(device).x
+    tasks[subject.method, -1] = _to_the_end(predictions(method, [images]), device)
+    return tasks
+
+
+def _to_the_end(task: Task, device: torch.device) -> Task:
+    def run() -> None:
+        task()
+        wait_for(device)
+
+    return run
+
+
+def estimate(
+    subject: Subject,
+    cost: Cost,
+    *,
+    train: int,
+    validation: int,
+    test: int,
+    spent: float = 0.0,
+    seen: int = 0,
+) -> Estimate:
+    """The rest of one method's training, its evaluation and the measurement of its memory.
+
+    Args:
+        subject: the method.
+        cost: what it takes here.
+        train: samples of the training split.
+        validation: samples of the validation split.
+        test: samples of the test split.
+        spent: training seconds spent already.
+        seen: samples trained on already.
+    """
+    settings = subject.experiment.training
+    epoch = epoch_seconds(subject.stages, cost.step_seconds, settings, train)
+    epochs = sum(stage.epochs for stage in subject.stages)
+    if settings.seconds is None:
+        done = min(1.0, seen / (train * epochs))
+        training, records = (1 - done) * epochs * epoch, (1 - done) * epochs
+    else:
+        training = max(0.0, settings.seconds - spent)
+        records = min(RECORDS * training / settings.seconds, training / epoch) + len(subject.stages)
+    # After the test each layer's scale is fitted to the validation split.
+    evaluated = (records + 1) * validation + test
+    return Estimate(training, evaluated * cost.prediction_seconds, PROCESS_SECONDS)

@@ -1,0 +1,99 @@
+"""The comparison as a figure."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hff.comparison.compare import FIGURE
+from hff.comparison.rows import Row, headline
+from hff.comparison.terms import Terms
+from hff.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TEST, VALIDATION, CLAIMED, BAR = "#08519c", "#9ecae1", "#d95f0e", "#c6dbef"
+GREY = "#666666"
+
+
+def draw(rows: Sequence[Row], terms: Terms, folder: Path) -> Path:
+    """Draws accuracy, time and memory of all methods, the best on validation on top; gives the file."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UserError(
+            "For the figure as well, install matplotlib (pip install 'hff[plots]') and repeat the command."
+        ) from None
+    shown = [row for row in rows if row.failure is None]
+    if not shown:
+        raise UserError("No method could be trained, so there is no figure.")
+    figure = Figure(figsize=(11, 1.7 + 0.3 * len(shown)), dpi=150, layout="constrained")
+    accuracy, epoch, prediction, memory = figure.subplots(1, 4, sharey=True, width_ratios=(5, 1.6, 1.6, 1.6))
+    places = range(len(shown))
+    _draw_accuracy(accuracy, shown)
+    _draw_bars(epoch, [row.seconds_per_epoch for row in shown], "seconds per epoch")
+    _draw_bars(prediction, [row.seconds_per_10000_predictions for row in shown], "s per 10,000 predictions")
+    _draw_bars(memory, [row.peak_memory_mb for row in shown], "MB in training")
+    accuracy.set_yticks(places, [_label(row) for row in shown])
+    for label, row in zip(accuracy.get_yticklabels(), shown, strict=True):
+        label.set_fontweight("bold" if row.method == "hff" else "normal")
+    accuracy.set_ylim(len(shown) - 0.4, -0.6)
+    figure.suptitle(headline(terms), fontsize=11)
+    path = folder / FIGURE
+    partial = path.with_name(f"partial-{FIGURE}")
+    figure.savefig(partial)
+    partial.replace(path)
+    return path
+
+
+def _label(row: Row) -> str:
+    return row.title if row.network.startswith("mlp") else f"{row.title} ({row.network.partition(' ')[0]})"
+
+
+def _draw_accuracy(axes: "Axes", rows: Sequence[Row]) -> None:
+    for place, row in enumerate(rows):
+        ends = [each for each in (row.validation_accuracy, row.test_accuracy) if each is not None]
+        if ends:
+            axes.plot([min(ends), max(ends)], [place, place], color=VALIDATION, linewidth=2, zorder=1)
+    _dots(axes, [row.validation_accuracy for row in rows], VALIDATION, "validation", size=34)
+    _dots(axes, [row.test_accuracy for row in rows], TEST, "test", size=44)
+    claims = [row.claimed_value for row in rows]
+    if any(claim is not None for claim in claims):
+        _dots(axes, claims, CLAIMED, "claimed by the paper", size=44, hollow=True)
+    axes.set_xlabel("accuracy (%)")
+    axes.grid(axis="both", alpha=0.25)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    axes.margins(x=0.04)
+    for place, row in enumerate(rows):
+        if row.test_accuracy is not None:
+            axes.annotate(f"{row.test_accuracy:.1f}", (1.01, place), xycoords=("axes fraction", "data"),
+                          va="center", fontsize=8, color=TEST)  # fmt: skip
+    axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, fontsize=9)
+
+
+def _dots(
+    axes: "Axes", values: Sequence[float | None], colour: str, label: str, size: float, hollow: bool = False
+) -> None:
+    found = [(value, place) for place, value in enumerate(values) if value is not None]
+    if found:
+        xs, ys = zip(*found, strict=True)
+        face = "none" if hollow else colour
+        axes.scatter(
+            xs, ys, s=size, facecolors=face, edgecolors=colour, linewidths=1.4, label=label, zorder=3
+        )
+
+
+def _draw_bars(axes: "Axes", values: Sequence[float | None], label: str) -> None:
+    longest = max((value for value in values if value is not None), default=1.0)
+    for place, value in enumerate(values):
+        if value is not None:
+            axes.barh(place, value, color=BAR, height=0.62)
+            axes.annotate(f"{value:.3g}", (value, place), (3, 0), textcoords="offset points", va="center",
+                          fontsize=8, color=GREY)  # fmt: skip
+    axes.set_xlim(0, 1.35 * longest)
+    axes.set_xlabel(label, fontsize=9)
+    axes.set_xticks([])
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
