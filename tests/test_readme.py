@@ -13,9 +13,12 @@ import yaml
 from PIL import Image
 
 from hff.cli import main
+from hff.comparison import Comparison, Row, Terms
+from hff.comparison.subjects import find_subjects
 from hff.config import fields_of, shown
 from hff.data import datasets
 from hff.experiment import Experiment, create_method, load_data
+from hff.methods import methods
 from hff.methods.hff import HFF
 
 ROOT = Path(__file__).parent.parent
@@ -95,6 +98,22 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> list[Experiment]:
     def get(name: str, *_: object) -> Path:
         return Path("data", name)
 
+    class Planned(Comparison):
+        """A comparison that finds its network for every method, and trains none."""
+
+        def __init__(self, folder: Path, terms: Terms, names: Any = None, **_: object) -> None:
+            known = datasets[terms.data.name]
+            assert known.in_shape
+            assert known.classes
+            names = names or sorted(methods)
+            self.folder, self.terms = folder, terms
+            self.subjects, self.refused = find_subjects(terms, names, known.in_shape, known.classes)
+            assert set(self.subjects) | set(self.refused) == set(names)
+
+        def go(self, watcher: Any = None) -> list[Row]:
+            return []
+
+    monkeypatch.setattr("hff.comparison.Comparison", Planned)
     monkeypatch.setattr("hff.experiment.train", begin)
     monkeypatch.setattr("hff.seeds.train", begin)
     monkeypatch.setattr("hff.data.get", get)
@@ -102,7 +121,14 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> list[Experiment]:
 
 
 def test_the_pages_hold_commands_of_every_verb() -> None:
-    assert {command.argv[0] for command in COMMANDS} == {"train", "eval", "predict", "list", "data"}
+    assert {command.argv[0] for command in COMMANDS} == {
+        "train",
+        "eval",
+        "predict",
+        "compare",
+        "list",
+        "data",
+    }
     assert len(COMMANDS) > 20
 
 

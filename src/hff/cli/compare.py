@@ -57,7 +57,7 @@ def flags_of(spoken: Mapping[str, str]) -> Parser:
     network = spoken.get("--network")
     strays = [flag for flag in spoken if flag.startswith("--network.")]
     if strays and network is None:
-        raise Misuse(f"{strays[0]} needs a network that it belongs to: add --network NAME.")
+        raise Misuse(f"{strays[0]} needs its network: add --network NAME.")
     named = {part: spoken[f"--{part}"] for part in ("network", "data") if f"--{part}" in spoken}
     experiment = Experiment.from_mapping({"data": SMALL_DATA, **named})
     parser = Parser("compare", "Train all methods on equal terms and rank them on validation examples.")

@@ -22,8 +22,6 @@ from hff.training.plan import RECORDS
 PREDICTIONS = 250
 """How many are timed at once."""
 ROUNDS = 3
-PROCESS_SECONDS = 5.0
-"""About what it takes to start the fresh process that a method's memory is measured in."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ def estimate(
     spent: float = 0.0,
     seen: int = 0,
 ) -> Estimate:
-    """The rest of one method's training, its evaluation and the measurement of its memory.
+    """The rest of one method's training, and its evaluation.
 
     Args:
         subject: the method.
@@ -129,4 +127,4 @@ def estimate(
         records = min(RECORDS * training / settings.seconds, training / epoch) + len(subject.stages)
     # After the test each layer's scale is fitted to the validation split.
     evaluated = (records + 1) * validation + test
-    return Estimate(training, evaluated * cost.prediction_seconds, PROCESS_SECONDS)
+    return Estimate(training, evaluated * cost.prediction_seconds)

@@ -12,7 +12,7 @@ from hff.errors import UserError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-TEST, VALIDATION, CLAIMED, BAR = "#08519c", "#9ecae1", "#d95f0e", "#c6dbef"
+TEST, VALIDATION, CLAIMED, LINE = "#08519c", "#9ecae1", "#d95f0e", "#c6dbef"
 GREY = "#666666"
 
 
@@ -27,13 +27,19 @@ def draw(rows: Sequence[Row], terms: Terms, folder: Path) -> Path:
     shown = [row for row in rows if row.failure is None]
     if not shown:
         raise UserError("No method could be trained, so there is no figure.")
-    figure = Figure(figsize=(11, 1.7 + 0.3 * len(shown)), dpi=150, layout="constrained")
-    accuracy, epoch, prediction, memory = figure.subplots(1, 4, sharey=True, width_ratios=(5, 1.6, 1.6, 1.6))
-    places = range(len(shown))
+    figure = Figure(figsize=(11, 1.9 + 0.27 * len(shown)), dpi=150, layout="constrained")
+    accuracy, *others = figure.subplots(1, 4, sharey=True, width_ratios=(5, 1.5, 1.5, 1.5))
     _draw_accuracy(accuracy, shown)
-    _draw_bars(epoch, [row.seconds_per_epoch for row in shown], "seconds per epoch")
-    _draw_bars(prediction, [row.seconds_per_10000_predictions for row in shown], "s per 10,000 predictions")
-    _draw_bars(memory, [row.peak_memory_mb for row in shown], "MB in training")
+    costs = {
+        "seconds\nper epoch": [row.seconds_per_epoch for row in shown],
+        "seconds per\n10,000 predictions": [row.seconds_per_10000_predictions for row in shown],
+        "MB added\nby training": [row.peak_memory_mb for row in shown],
+    }
+    for axes, (title, values) in zip(others, costs.items(), strict=True):
+        _draw_cost(axes, values, title)
+    note = {"transform": others[0].transAxes, "va": "top", "fontsize": 8, "color": GREY}
+    others[0].text(0, -0.02, "bars are logarithmic", **note)
+    places = range(len(shown))
     accuracy.set_yticks(places, [_label(row) for row in shown])
     for label, row in zip(accuracy.get_yticklabels(), shown, strict=True):
         label.set_fontweight("bold" if row.method == "hff" else "normal")
@@ -47,7 +53,8 @@ def draw(rows: Sequence[Row], terms: Terms, folder: Path) -> Path:
 
 
 def _label(row: Row) -> str:
-    return row.title if row.network.startswith("mlp") else f"{row.title} ({row.network.partition(' ')[0]})"
+    kind = row.network.partition(" ")[0]
+    return row.method if kind == "mlp" else f"{row.method} ({kind})"
 
 
 def _draw_accuracy(axes: "Axes", rows: Sequence[Row]) -> None:
@@ -85,15 +92,20 @@ def _dots(
         )
 
 
-def _draw_bars(axes: "Axes", values: Sequence[float | None], label: str) -> None:
-    longest = max((value for value in values if value is not None), default=1.0)
-    for place, value in enumerate(values):
-        if value is not None:
-            axes.barh(place, value, color=BAR, height=0.62)
-            axes.annotate(f"{value:.3g}", (value, place), (3, 0), textcoords="offset points", va="center",
-                          fontsize=8, color=GREY)  # fmt: skip
-    axes.set_xlim(0, 1.35 * longest)
-    axes.set_xlabel(label, fontsize=9)
-    axes.set_xticks([])
-    axes.spines[["top", "right", "bottom"]].set_visible(False)
+def _draw_cost(axes: "Axes", values: Sequence[float | None], title: str) -> None:
+    """One number for each method on a logarithmic axis, for some cost many times what others do."""
+    found = [value for value in values if value]
+    if found:
+        lowest, highest = min(found) / 1.6, max(found)
+        for place, value in enumerate(values):
+            if value:
+                axes.plot([lowest, value], [place, place], color=LINE, linewidth=5, solid_capstyle="butt")
+                axes.annotate(f"{value:.3g}", (value, place), (4, 0), textcoords="offset points",
+                              va="center", fontsize=8, color=GREY)  # fmt: skip
+        axes.set_xscale("log")
+        # The longest bar leaves room for its number.
+        axes.set_xlim(lowest, highest * (highest / lowest) ** 0.45)
+    axes.set_title(title, fontsize=9)
+    axes.xaxis.set_visible(False)
+    axes.spines[["top", "right", "bottom", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)

@@ -1,0 +1,138 @@
+"""`hff compare` from the command line."""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hff.cli import main
+from hff.cli.compare import seconds
+from hff.cli.parsing import Misuse
+
+Answer = Callable[[list[str]], Any]
+SMALL = ["--network", "mlp", "--network.widths", "16,12", "--data.limit", "200", "--batch-size", "64"]
+TINY = ["compare", *SMALL, "--methods", "sff,backprop", "--epochs", "1"]
+
+
+@pytest.fixture(autouse=True)
+def known_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fresh processes take their time, and are tested elsewhere."""
+    monkeypatch.setattr("hff.comparison.compare.peak_memory", lambda *_: 12_300_000)
+
+
+def test_it_says_first_how_long_it_takes_then_trains_and_shows_one_table(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([*TINY[:-2], "--budget", "0.05s"]) == 0
+    said = capsys.readouterr().out
+    lines = said.splitlines()
+    assert lines[0] == "2 methods on digits, mlp: 0.05 s of training each, batches of 64, seed 0"
+    assert re.match(
+        r"about \d+ s to go: 0 s training, \d+ s validation and test, \d+ s measuring mem", lines[1]
+    )
+    assert re.match(r"1/2  sff       mlp 16-12 +\d+\.\d\d % on validation  0\.\d s of training", lines[3])
+    header = next(line for line in lines if "claimed %" in line)
+    for column in ("validation %", "test %", "training s", "MB", "passes", "s / 10,000"):
+        assert column in header
+    folder = Path("runs/compare-digits-mlp-0.05s-seed0")
+    assert f"The table is in {folder}: comparison.csv, comparison.md, comparison.png" in said
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "backprop", "comparison.csv", "comparison.md", "comparison.png", "sff", "terms.json",
+    ]  # fmt: skip
+    config = yaml.safe_load((folder / "sff" / "config.yaml").read_text())
+    assert (config["seconds"], config["batch_size"], config["data"]["limit"]) == (0.05, 64, 200)
+
+    assert main([*TINY[:-2], "--budget", "0.05s"]) == 0
+    again = capsys.readouterr().out.splitlines()
+    assert again[1] == "all of them are trained already"
+    assert again[-1] == lines[-1]
+    assert main(["eval", str(folder / "sff"), "--split", "validation"]) == 0
+
+
+def test_answers_in_json_and_resumes(answer: Answer, capsys: pytest.CaptureFixture[str]) -> None:
+    first = answer([*TINY, "--out", "here"])
+    assert [row["method"] for row in first["rows"]] == [
+        row["method"] for row in sorted(first["rows"], key=lambda row: -row["validation_accuracy"])
+    ]
+    assert first["folder"] == "here"
+    assert first["epochs"] == 1
+    assert first["figure"] == "here/comparison.png"
+    assert answer(["compare", "--resume", "here"]) == first
+    assert main([*TINY, "--out", "here", "--quiet"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_refused_methods_are_named_with_their_reasons(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", *SMALL, "--methods", "backprop,cwconv", "--epochs", "1"]) == 0
+    said = capsys.readouterr().out
+    assert "\ncwconv is left out: Channel-wise Competitive Learning trains conv layers only" in said
+
+
+def test_a_stop_says_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hff.comparison.compare.train", interrupt)
+    assert main([*TINY, "--out", "here"]) == 130
+    assert capsys.readouterr().err == "hff: Stopped; go on with `hff compare --resume here`.\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--methods", "hff,bakprop"], "Unknown method 'bakprop'; did you mean 'backprop'?"),
+        (["--budget", "soon"], "--budget must be a time such as 90s, 5m or 1h, not 'soon'."),
+        (["--budget", "0s"], "--budget must be a time such as 90s, 5m or 1h, not '0s'."),
+        (["--budget", "5s", "--epochs", "3"], "Give either --budget or --epochs, not both."),
+        (["--epochs", "0"], "epochs must be at least 1, not 0."),
+        (
+            ["--network.widths", "3"],
+            "--network.widths needs its network: add --network NAME.",
+        ),
+        (["--network", "mpl"], "Unknown network 'mpl'; did you mean 'mlp'?"),
+        (["--data", "digit"], "Unknown data set 'digit'; did you mean 'digits'?"),
+        (["--data.limits", "3"], "Unknown flag '--data.limits'; did you mean '--data.limit'?"),
+        (["--resume", "nowhere"], "nowhere holds no comparison: it has no terms.json."),
+        (["--resume", "x", "--seed", "3"], "--resume takes all settings from the run; leave 'seed' out."),
+        (["--network", "vgg11"], "Network 'vgg11' needs images of 32x32 pixels or more, not 8x8."),
+    ],
+)
+def test_mistakes_get_one_sentence_and_nothing_is_begun(
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", *argv]) == 2
+    assert capsys.readouterr().err == f"hff: {message}\n"
+    assert not Path("runs").exists()
+
+
+def test_changed_settings_in_the_same_folder_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*TINY, "--out", "here", "--quiet"]) == 0
+    assert main([*TINY, "--out", "here", "--batch-size", "32"]) == 2
+    said = "hff: here holds a comparison with batch_size 64, not 32; choose another folder with --out.\n"
+    assert capsys.readouterr().err == said
+
+
+def test_without_matplotlib_all_else_is_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert main([*TINY, "--out", "here"]) == 0
+    said = capsys.readouterr().out
+    assert "pip install 'hff[plots]'" in said.splitlines()[-1]
+    assert Path("here/comparison.csv").exists()
+    assert not Path("here/comparison.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("90", 90), ("1.5s", 1.5), ("2m", 120), ("2 min", 120), ("1h", 3600)]
+)
+def test_times_are_read_as_typed(text: str, value: float) -> None:
+    assert seconds(text) == value
+    with pytest.raises(Misuse):
+        seconds(f"-{text}")
