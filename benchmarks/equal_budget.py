@@ -36,6 +36,9 @@ OWN = {
     "tff": ("--network.channels", "16,32", "--data.augment", "none"),
     # Each of its ten blocks has a network of its own; half of them learn by each batch.
     "noprop_dt": ("--network.channels", "4,8", "--method.blocks-per-step", "5"),
+    # Their relaxation takes many passes a batch, so they get the widths that were published for them.
+    "equilibrium_prop": ("--network.widths", "512"),
+    "predictive_coding": ("--network.widths", "128,128,128"),
 }
 """What keeps a subject within the budget."""
 YARDSTICKS = {"hff": "mlp", "backprop": "mlp_backprop", "hff_cnn": "cnn", "backprop_cnn": "cnn_backprop"}
