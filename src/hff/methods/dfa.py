@@ -43,6 +43,7 @@ class DFA(TopErrorMethod):
         needs_negatives=False,
         gradient_reach="all",
         layer_local=False,
+        learning_rate=3e-3,
     )
 
     def __init__(

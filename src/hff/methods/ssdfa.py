@@ -37,6 +37,7 @@ class SSDFA(DFA):
         needs_negatives=False,
         gradient_reach="all",
         layer_local=False,
+        learning_rate=3e-3,
     )
 
     def __init__(
