@@ -247,7 +247,7 @@ def test_tables_say_what_failed_and_what_is_left_out() -> None:
     assert cells(rows)[0][6:] == ["60.0", "4.5", "13.3", "40", "1", "0.25"]
     assert cells(rows)[1][:5] == ["–", "ff", "mlp 16-12", "failed", "–"]
     page = as_markdown(rows, {"cwconv": "It needs convolutions."}, TERMS_OF_TESTS)
-    assert page.startswith("# digits, mlp: 2 epochs of training each, batches of 64, seed 0\n")
+    assert page.startswith("# digits (limit 200), mlp: 2 epochs of training each, batches of 64, seed 0\n")
     assert "- `ff` failed: It diverged.\n- `cwconv` is left out: It needs convolutions." in page
     assert [line.split(",")[:2] for line in as_csv(rows).splitlines()[1:]] == [["1", "hff"], ["", "ff"]]
 

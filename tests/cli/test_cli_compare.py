@@ -30,7 +30,7 @@ def test_it_says_first_how_long_it_takes_then_trains_and_shows_one_table(
     assert main([*TINY[:-2], "--budget", "0.05s"]) == 0
     said = capsys.readouterr().out
     lines = said.splitlines()
-    assert lines[0] == "2 methods on digits, mlp: 0.05 s of training each, batches of 64, seed 0"
+    assert lines[0] == "2 methods on digits (limit 200), mlp: 0.05 s of training each, batches of 64, seed 0"
     assert re.match(
         r"about \d+ s to go: 0 s training, \d+ s validation and test, \d+ s measuring mem", lines[1]
     )

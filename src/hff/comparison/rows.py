@@ -8,6 +8,8 @@ from typing import Any
 
 from hff.comparison.subjects import Subject
 from hff.comparison.terms import Terms
+from hff.config import shown
+from hff.experiment import data_set_fields
 from hff.paper import claimed
 from hff.training import Run
 
@@ -138,9 +140,20 @@ def as_markdown(rows: Sequence[Row], refused: Mapping[str, str], terms: Terms) -
 
 def headline(terms: Terms) -> str:
     """What was compared, in one line."""
-    on = f"{terms.data.name}, {terms.network.name}" if terms.network else terms.data.name
-    budget = f"{terms.seconds:g} s" if terms.seconds is not None else f"{terms.epochs} epochs"
-    return f"{on}: {budget} of training each, batches of {terms.batch_size}, seed {terms.seed}"
+    defaults = {field.name: field.default for field in data_set_fields(terms.data.name)}
+    chosen = [
+        f"{name} {shown(value)}" for name, value in terms.data.options.items() if value != defaults[name]
+    ]
+    on = terms.data.name + (f" ({', '.join(chosen)})" if chosen else "")
+    parts = [
+        f"{on}, {terms.network.name}" if terms.network else on,
+        f"{terms.seconds:g} s" if terms.seconds is not None else f"{terms.epochs} epochs",
+        f"batches of {terms.batch_size}",
+        *([] if terms.learning_rate is None else [f"learning rate {terms.learning_rate:g}"]),
+        f"seed {terms.seed}",
+    ]
+    subject, budget, *rest = parts
+    return f"{subject}: {budget} of training each, {', '.join(rest)}"
 
 
 def _read(run: Run, name: str) -> dict[str, Any]:
