@@ -31,6 +31,7 @@ class Backprop(Method):
         needs_negatives=False,
         gradient_reach="all",
         layer_local=False,
+        learning_rate=3e-3,
     )
 
     def __init__(

@@ -43,6 +43,7 @@ class CwConv(LocalMethod):
         needs_negatives=False,
         gradient_reach=0,
         supports=frozenset({"conv"}),
+        learning_rate=3e-3,
     )
 
     def __init__(

@@ -45,6 +45,7 @@ class FFCL(Method):
         gradient_reach=0,
         supports=frozenset({"linear"}),
         layer_local=False,
+        learning_rate=3e-3,
     )
 
     def __init__(

@@ -50,6 +50,7 @@ class FFCM(Method):
         needs_negatives=False,
         gradient_reach=0,
         data_parallel=False,
+        learning_rate=3e-3,
     )
 
     def __init__(

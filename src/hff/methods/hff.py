@@ -65,6 +65,7 @@ class HFF(Method):
         passes="1",
         needs_negatives=False,
         gradient_reach=0,
+        learning_rate=3e-3,
     )
 
     def __init__(

@@ -28,6 +28,7 @@ class MonoForward(LocalMethod):
         passes="1",
         needs_negatives=False,
         gradient_reach=0,
+        learning_rate=3e-3,
     )
 
     def __init__(

@@ -45,6 +45,7 @@ class NoProp(Method):
         gradient_reach=0,
         data_parallel=False,
         layer_local=False,
+        learning_rate=3e-3,
     )
     embedding: Tensor
     noise: Tensor

@@ -41,6 +41,7 @@ class SymBa(GapMethod):
         needs_negatives=True,
         gradient_reach=0,
         supports=frozenset({"linear"}),
+        learning_rate=3e-3,
     )
 
     def __init__(
