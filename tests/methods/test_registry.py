@@ -37,6 +37,7 @@ RIVALS: dict[str, tuple[tuple[int, ...], dict[str, object]]] = {
     "vgg5": ((3, 16, 16), {"width_factor": 1 / 64}),
     "softhebb": ((3, 8, 8), {"width_factor": 1 / 12}),
     "hebb_cnn": ((1, 24, 24), {"width_factor": 1 / 8}),
+    "vgg5": ((3, 16, 16), {"width_factor": 1 / 32}),
 }
 """Tables of single methods: every other method can train them too, which one test looks at."""
 CLASSES = 4
