@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from hff.errors import UserError
 from hff.methods import create
-from hff.methods.hebb import Hebb, drawn, lengths
+from hff.methods.hebb import CHUNK, Hebb, drawn, lengths
 from hff.networks import Network, network
 from hff.randomness import Batch
 
@@ -163,11 +163,20 @@ def test_units_of_a_convolution_start_at_patches_and_those_beyond_the_samples_st
         h = method.pass_on(layer, h).detach()
 
 
+def test_no_batch_norm_is_left_with_a_single_sample_at_the_start() -> None:
+    method = on(network("mlp", (6,), 3, widths=(CHUNK + 1, CHUNK + 1), norm="batch", norm_at="output"))
+    method.prepare(method.stages(2)[0], lambda: batches(torch.randn(40, 6), 8))
+    lengths_of_units = method.block(1).affine.weight.norm(dim=1)
+    assert torch.allclose(lengths_of_units, torch.ones(CHUNK + 1), atol=1e-5)
+
+
 def test_samples_are_drawn_without_repetition_and_alike_each_time() -> None:
     x = torch.arange(30.0).unsqueeze(1)
     samples, places = drawn(lambda: batches(x, 4), 10)
     assert len(set(samples.flatten().tolist())) == len(samples) == len(places) == 10
     assert torch.equal(samples, drawn(lambda: batches(x, 4), 10)[0])
+    # In random order, for a layer of few units starts at the first of them.
+    assert samples.flatten().tolist() != sorted(samples.flatten().tolist())
     assert len(drawn(lambda: batches(x, 4), 99)[0]) == 30
 
 

@@ -99,20 +99,20 @@ class Hebb(HebbianMethod):
 
     def change(self, layer: int, x: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
         block, weight = self.block(layer), self.block(layer).affine.weight
-        directions = lengths(block.affine, x)
+        length = lengths(block.affine, x)
         best = u.argmax(1, keepdim=True)
         watched = 1 - u.gather(1, best).mean()
         if self.rule == "competitive":
             gates = torch.zeros_like(u).scatter_(1, best, 1.0)
             won = unit_sums(gates)
             self.get_buffer(f"shares{layer}").lerp_(won / won.sum(), 0.01)
-            means = patch_sums(block, gates / directions, x) / by_unit(won.clamp_min(1), weight)
+            means = patch_sums(block, gates / length, x) / by_unit(won.clamp_min(1), weight)
             return self.rate * torch.where(by_unit(won, weight) > 0, means - weight, 0), watched
         outputs = u * by_unit(torch.linalg.vector_norm(weight.flatten(1), dim=1), u[0])
         by_units = outputs.transpose(0, 1).flatten(1)
         products = by_units @ by_units.T
         taken = products.tril() if self.rule == "sanger" else products.diag().diag()
-        change = patch_sums(block, outputs / directions, x) - (taken @ weight.flatten(1)).view_as(weight)
+        change = patch_sums(block, outputs / length, x) - (taken @ weight.flatten(1)).view_as(weight)
         return self.rate * change / by_units.shape[1], watched
 
     @torch.no_grad()
@@ -126,7 +126,8 @@ class Hebb(HebbianMethod):
             # Units beyond the number of samples stay where they were drawn.
             count = min(len(samples), len(weight))
             units = torch.arange(count, device=weight.device)
-            for some in units.split(CHUNK):
+            # Parts of equal size: a last one of a single sample would have no variance for a batch norm.
+            for some in units.tensor_split(math.ceil(count / CHUNK)):
                 weight[some] = self._patches(layer, samples[some], places[some], some)
 
     def diagnostics(self) -> dict[str, float]:
