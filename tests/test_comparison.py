@@ -161,7 +161,7 @@ def test_without_a_network_every_method_finds_one_and_with_one_the_others_say_wh
     found, refused = find_subjects(Terms(DIGITS, seconds=5.0), methods, (1, 8, 8), 10)
     assert set(found) == set(methods)
     assert not refused
-    assert found["hff"].network == "mlp 500-500-500"
+    assert found["hff"].network == "mlp 3x500"
     assert found["cwconv"].network == "cnn 30-60"
     found, refused = find_subjects(TERMS_OF_TESTS, methods, (1, 8, 8), 10)
     assert set(found) | set(refused) == set(methods)

@@ -1,5 +1,6 @@
 """`hff compare` from the command line."""
 
+import io
 import re
 import sys
 from collections.abc import Callable
@@ -8,10 +9,12 @@ from typing import Any
 
 import pytest
 import yaml
+from rich.console import Console
 
 from hff.cli import main
-from hff.cli.compare import seconds
+from hff.cli.compare import DISPENSABLE, seconds, table_of
 from hff.cli.parsing import Misuse
+from hff.comparison import Row
 
 Answer = Callable[[list[str]], Any]
 SMALL = ["--network", "mlp", "--network.widths", "16,12", "--data.limit", "200", "--batch-size", "64"]
@@ -127,6 +130,20 @@ def test_without_matplotlib_all_else_is_there(
     assert "pip install 'hff[plots]'" in said.splitlines()[-1]
     assert Path("here/comparison.csv").exists()
     assert not Path("here/comparison.png").exists()
+
+
+@pytest.mark.parametrize(("width", "without"), [(200, 0), (100, 1), (80, 3)])
+def test_a_narrow_terminal_gets_the_columns_that_matter(width: int, without: int) -> None:
+    facts = (90.12, 89.34, "89.96 ± 0.10", 600.0, 10.5, 60.1, 123.4, 10, 13.5, 10_000, 1e-3, None)
+    rows = [Row("predictive_coding", "Predictive Coding", "cnn 30-60", *facts)]
+    table = table_of(rows, width)
+    headers = [str(column.header) for column in table.columns]
+    assert set(DISPENSABLE) - set(headers) >= set(DISPENSABLE[:without])
+    assert {"method", "validation %", "test %", "claimed %", "MB", "passes", "s / 10,000"} <= set(headers)
+    text = io.StringIO()
+    Console(file=text, width=width).print(table)
+    assert "…" not in text.getvalue()
+    assert len(text.getvalue().splitlines()) == 2
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,17 @@ from hff.cli.train import add_field, add_part, fetch_data, refuse_settings, spok
 from hff.errors import UserError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from hff.comparison import Comparison, Row, Terms
 
 SMALL_DATA, SMALL_BUDGET, BUDGET = "digits", "5s", "60s"
 """What is compared when nothing is said takes a few minutes; all other data get a minute for each method."""
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+WIDE = 200
+"""Columns of text where no terminal limits them."""
+DISPENSABLE = ("epochs", "training s", "network", "s / epoch")
+"""Columns that a narrow terminal does without, in this order."""
 TRAINING = ("epochs", "batch_size", "learning_rate")
 """The settings of a training that may be set for all methods."""
 
@@ -173,29 +179,44 @@ def _answer(
 
 
 def _show(rows: "list[Row]") -> None:
-    """The table, as wide as it must be where no terminal limits it."""
     import sys
 
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
-    from hff.comparison.rows import COLUMNS, NOTE, cells
+    from hff.comparison.rows import NOTE
 
-    console = Console(file=sys.stdout, highlight=False)
-    if not console.is_terminal:
-        console = Console(file=sys.stdout, highlight=False, width=200)
-    table = Table(box=None, padding=(0, 1), header_style="bold")
-    table.add_column("", justify="right")
-    for header in COLUMNS:
-        words = header in ("method", "network")
-        table.add_column(header, justify="left" if words else "right", no_wrap=header == "method")
-    for cell in cells(rows):
-        table.add_row(*map(Text, cell), style="bold" if cell[1] == "hff" else None)
+    terminal = Console(file=sys.stdout, highlight=False)
+    width = terminal.width if terminal.is_terminal else WIDE
+    console = Console(file=sys.stdout, highlight=False, width=width)
     write()
-    console.print(table)
+    console.print(table_of(rows, width))
     for row in rows:
         if row.failure:
             write(f"{row.method} failed: {row.failure}")
     write()
     console.print(NOTE, style="dim")
+
+
+def table_of(rows: "list[Row]", width: int) -> "Table":
+    """The table that people see; what its files tell as well is left out where it is too wide."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from hff.comparison.rows import COLUMNS, cells
+
+    console = Console(width=10 * WIDE)
+    for skipped in range(len(DISPENSABLE) + 1):
+        headers = [header for header in ("", *COLUMNS) if header not in DISPENSABLE[:skipped]]
+        narrow = skipped == len(DISPENSABLE)
+        table = Table(box=None, header_style="bold", pad_edge=False, collapse_padding=narrow)
+        for header in headers:
+            words = header in ("method", "network")
+            table.add_column(header, justify="left" if words else "right", no_wrap=True)
+        for cell in cells(rows):
+            shown = dict(zip(("", *COLUMNS), cell, strict=True))
+            style = "bold" if shown["method"] == "hff" else None
+            table.add_row(*(Text(shown[header]) for header in headers), style=style)
+        if console.measure(table).maximum <= width:
+            break
+    return table

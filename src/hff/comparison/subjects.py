@@ -23,7 +23,7 @@ class Subject:
 
     experiment: Experiment
     network: str
-    """In words, such as "mlp 500-500-500"."""
+    """In words, such as "mlp 3x500" or "cnn 30-60"."""
     parameters: int
     passes: int
     stages: tuple[Stage, ...]
@@ -65,12 +65,17 @@ def find_subjects(
 def _subject(experiment: Experiment, in_shape: tuple[int, ...], classes: int) -> Subject:
     method = create_method(experiment, in_shape, classes)
     table = network(experiment.network.name, in_shape, classes, **experiment.network.options)
-    widths = [str(row.width) for row in table.rows]
-    shown = "-".join(widths) if len(widths) < 6 else f"{len(widths)} layers"
     return Subject(
         experiment=experiment,
-        network=f"{table.name} {shown}",
+        network=f"{table.name} {_in_words([row.width for row in table.rows])}",
         parameters=sum(parameter.numel() for parameter in method.parameters()),
         passes=method.passes,
         stages=tuple(trained_stages(method, experiment.training)),
     )
+
+
+def _in_words(widths: list[int]) -> str:
+    """The widths of the layers in a few characters."""
+    if len(set(widths)) == 1:
+        return f"{len(widths)}x{widths[0]}"
+    return "-".join(map(str, widths)) if len(widths) < 6 else f"{len(widths)} layers"
