@@ -59,12 +59,12 @@ GROUNDS = (
     Ground(
         "cnn",
         ("--network", "cnn", "--network.channels", "32,64,128"),
-        12,
+        9,
         ("fa", "dfa", "ssdfa", "hebb", "predictive_coding"),
     ),
     # Its relaxation takes a hundred passes a batch.
     Ground("small_cnn", ("--network", "cnn", "--network.channels", "16,32"), 3, ("equilibrium_prop",)),
-    Ground("softhebb", ("--network", "softhebb", "--network.width-factor", "0.5"), 6, ("softhebb",)),
+    Ground("softhebb", ("--network", "softhebb", "--network.width-factor", "0.25"), 6, ("softhebb",)),
 )
 
 
