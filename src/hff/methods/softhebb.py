@@ -64,6 +64,7 @@ class SoftHebb(HebbianMethod):
         needs_negatives=False,
         gradient_reach=0,
         data_parallel=False,
+        learning_rate=3e-3,
     )
 
     def __init__(
