@@ -90,7 +90,9 @@ def tuning_row(folder: Path, varied: str) -> dict[str, Any]:
         "validation_accuracy": f"{100 * summary['read_out_accuracy']:.2f}",
         "layer_accuracy": " ".join(f"{100 * share:.2f}" for share in summary["validation_accuracy"].values()),
         "curve_of_last_layer": " ".join(
-            f"{100 * list(record['validation_accuracy'].values())[-1]:.2f}" for record in records
+            f"{100 * list(record['validation_accuracy'].values())[-1]:.2f}"
+            for record in records
+            if record["validation_accuracy"]
         ),
         "seed": config["seed"],
         "command": machine["command"],
