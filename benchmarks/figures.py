@@ -42,7 +42,7 @@ def draw(axes: Axes, experiment: str, rival: str, title: str, lowest: float) -> 
     axes.legend(frameon=False, loc="lower right")
 
 
-def draw_rivals(axes: Axes, data: str, networks: str, lowest: float) -> None:
+def draw_rivals(axes: Axes, data: str, networks: str, lowest: float, highest: float) -> None:
     """The read-out of every method on one kind of network, its name at the end of its curve."""
     found = curves()
     with (RESULTS / "rivals.csv").open(newline="") as file:
@@ -72,7 +72,7 @@ def draw_rivals(axes: Axes, data: str, networks: str, lowest: float) -> None:
         )
     titles = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "mlp": "MLP 3 x 1000", "cnn": "small CNN"}
     axes.set(title=f"{titles[data]}, {titles[networks]}", xlabel="epoch", ylabel="validation accuracy (%)")
-    axes.set_ylim(lowest, 100)
+    axes.set_ylim(lowest, highest)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", alpha=0.3)
     axes.margins(x=0)
@@ -90,9 +90,9 @@ def spread(values: list[float], lowest: float, highest: float, gap: float) -> li
 
 def rivals() -> None:
     figure, panels = plt.subplots(2, 2, figsize=(12, 8), layout="constrained")
-    for line, (data, lowest) in zip(panels, (("mnist", 90), ("fashion_mnist", 76)), strict=True):
+    for line, (data, *bounds) in zip(panels, (("mnist", 84, 100), ("fashion_mnist", 70, 94)), strict=True):
         for axes, networks in zip(line, ("mlp", "cnn"), strict=True):
-            draw_rivals(axes, data, networks, lowest)
+            draw_rivals(axes, data, networks, *bounds)
     figure.savefig(IMAGES / "rivals.png")
 
 
