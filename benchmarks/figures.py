@@ -57,7 +57,7 @@ def draw_rivals(axes: Axes, data: str, networks: str, lowest: float, highest: fl
         axes.plot(epochs, shares, style, color=colour, linewidth=2.5 if yardstick else 1.5)
         ends.append((shares[-1], row["method"], colour))
     for place, (share, name, colour) in zip(
-        spread([share for share, *_ in sorted(ends)], lowest, 100, (100 - lowest) / 26),
+        spread([share for share, *_ in sorted(ends)], lowest, highest, (highest - lowest) / 26),
         sorted(ends),
         strict=True,
     ):

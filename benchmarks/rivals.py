@@ -114,7 +114,8 @@ def measured_line(method: str, found: list[Row]) -> str:
     for row in found:
         if row["method"] == method:
             claim = f"claimed {row['claimed']}" if row["claimed"] else "no claim"
-            conditions = f"{row['network']}, {row['epochs']} epochs, last one {row['gain_of_last_epoch']}"
+            gain = f", last one {row['gain_of_last_epoch']}" if row["gain_of_last_epoch"] else ""
+            conditions = f"{row['network']}, {row['epochs']} epochs{gain}"
             parts.append(f"{TITLES[row['data']]} {row['test_accuracy']} ({claim}; {conditions})")
     return ", ".join(parts) + "."
 

@@ -34,7 +34,6 @@ RIVALS: dict[str, tuple[tuple[int, ...], dict[str, object]]] = {
     "noprop": ((1, 8, 8), {"width_factor": 1 / 16}),
     "direct_feedback": ((3, 16, 16), {"width_factor": 1 / 64}),
     "equilibrium_cnn": ((1, 16, 16), {"like": "mnist", "width_factor": 1 / 8}),
-    "vgg5": ((3, 16, 16), {"width_factor": 1 / 64}),
     "softhebb": ((3, 8, 8), {"width_factor": 1 / 12}),
     "hebb_cnn": ((1, 24, 24), {"width_factor": 1 / 8}),
     "vgg5": ((3, 16, 16), {"width_factor": 1 / 32}),
