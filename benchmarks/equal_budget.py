@@ -86,7 +86,8 @@ def train(subject: str) -> list[Row]:
 
 
 def _trial(subject: str, rate: float) -> Row:
-    return trial(command(subject, DATA[0], rate, f"trial_{subject}_{rate:g}", *TRIAL), rate)
+    arguments = command(subject, DATA[0], rate, f"trial_{subject}_{rate:g}", *TRIAL)
+    return trial(arguments, f"learning_rate={rate:g}")
 
 
 def main() -> None:

@@ -34,9 +34,9 @@ def evaluated(arguments: Sequence[str]) -> Run:
     return run
 
 
-def trial(arguments: Sequence[str], rate: float) -> Row:
-    """What a short training gave on the validation split."""
-    return tuning_row(trained(arguments).folder, f"learning_rate={rate:g}")
+def trial(arguments: Sequence[str], varied: str) -> Row:
+    """What a short training gave on the validation split, and what was varied in it."""
+    return tuning_row(trained(arguments).folder, varied)
 
 
 def best_of(found: Mapping[float, Row]) -> float:
