@@ -13,7 +13,7 @@ import argparse
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from collect import RESULTS, accuracy, merge, write_tuning
@@ -43,27 +43,20 @@ class Ground:
     network: tuple[str, ...]
     epochs: int
     rivals: Mapping[str, Subject]
-    subjects: dict[str, Subject] = field(init=False)
-    """By name; backprop is the first."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "subjects", {YARDSTICK: Subject("cifar10_cnn_backprop"), **self.rivals})
+    @property
+    def subjects(self) -> dict[str, Subject]:
+        """By name; backprop is the first."""
+        return {YARDSTICK: Subject("cifar10_cnn_backprop"), **self.rivals}
 
     def command(self, subject: Subject, rate: float, epochs: int, name: str) -> list[str]:
         """The arguments of `hff train`."""
         budget = ("--epochs", str(epochs), "--batch-size", "128")
-        plain = (
-            "--optimizer",
-            "adam",
-            "--schedule",
-            "cosine",
-            "--weight-decay",
-            "0",
-            "--data.augment",
-            "none",
-        )
+        plain = ("--optimizer", "adam", "--schedule", "cosine", "--weight-decay", "0")
+        images = ("--data.limit", str(IMAGES), "--data.augment", "none")
         chosen = (f"--{subject.rate}", f"{rate:g}")
-        return [subject.recipe, *self.network, *budget, *plain, *subject.options, *chosen, "--name", name]
+        options = (*budget, *plain, *images, *subject.options, *chosen)
+        return [subject.recipe, *self.network, *options, "--name", name]
 
     def train(self, ground: str, name: str) -> tuple[list[Row], Row]:
         """The rows of a subject's trials, and what its best rate gave on the test split."""
@@ -87,24 +80,24 @@ def cnn(activation: str, epochs: int, **rivals: Subject) -> Ground:
 GROUNDS = {
     "relu": cnn(
         "relu",
-        9,
+        15,
         fa=Subject("cifar10_fa"),
         hebb=Subject("cifar10_hebb", rate="method.rate", rates=(0.03, 0.1, 0.3)),
         hebb_linear=Subject("cifar10_hebb", ("--method.read-out-rule", "linear")),
     ),
     "tanh": cnn(
         "tanh",
-        9,
+        15,
         dfa=Subject("cifar10_dfa"),
         ssdfa=Subject("cifar10_ssdfa"),
         # What the output learns on convolutions that stay random.
         random_convolutions=Subject("cifar10_dfa", ("--method.rest", "conv")),
     ),
-    "gelu": cnn("gelu", 9, predictive_coding=Subject("cifar10_predictive_coding")),
+    "gelu": cnn("gelu", 15, predictive_coding=Subject("cifar10_predictive_coding")),
     # Its relaxation takes fifty passes a batch.
     "small": Ground(
         ("--network", "cnn", "--network.channels", "16,32"),
-        6,
+        9,
         {
             "equilibrium_prop": Subject(
                 "cifar10_equilibrium_prop",

@@ -57,7 +57,12 @@ def test_every_recipe_builds_on_the_shape_of_its_data(name: str) -> None:
 def test_the_papers_recipes_leave_nothing_to_defaults(name: str) -> None:
     recipe = read(name)
     assert set(recipe["method"]) == {"name", *(field.name for field in method_fields("hff"))}
-    spoken = {field.name for field in fields_of(Settings)} - {"momentum", "epsilon", "checkpoint_seconds"}
+    spoken = {field.name for field in fields_of(Settings)} - {
+        "momentum",
+        "epsilon",
+        "checkpoint_seconds",
+        "keep_gigabytes",
+    }
     assert spoken <= set(recipe)
 
 

@@ -64,6 +64,8 @@ class Batch:
     """(seed, stage, epoch, step): whatever a method draws for this batch hangs on it."""
     further: tuple[Tensor, ...] = ()
     """More views of the same samples, each like x and augmented on its own, for methods that ask for them."""
+    digest: Tensor | None = None
+    """What the method's `digest` makes of x [B, D], in stages that have digests, where the loop keeps it."""
 
     def uniform(self, count: int, purpose: str) -> Tensor:
         """Numbers in [0, 1) for each sample, [B, count], on the device of x."""
@@ -84,4 +86,5 @@ class Batch:
         if self.x.device == device:
             return self
         further = tuple(view.to(device) for view in self.further)
-        return Batch(self.x.to(device), self.y.to(device), self.index, self.key, further)
+        digest = None if self.digest is None else self.digest.to(device)
+        return Batch(self.x.to(device), self.y.to(device), self.index, self.key, further, digest)

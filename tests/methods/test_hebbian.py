@@ -10,7 +10,6 @@ from torch import Tensor
 
 from hff.data import DataSet
 from hff.errors import UserError
-from hff.heads import Head
 from hff.methods import Stage, create
 from hff.methods.hebbian import ClassMeans, HebbianMethod, patch_sums, plain
 from hff.networks import Block, Network, Row, network
@@ -63,7 +62,7 @@ def test_the_hebbian_read_out_is_the_class_mean_whatever_the_batches() -> None:
     torch.manual_seed(0)
     x, y = torch.randn(40, 4), torch.randint(0, 3, (40,))
     for sizes in ([40], [1] * 40, [7, 13, 20]):
-        head = ClassMeans(Head((4,), grid=0, channels=0), 3)
+        head = ClassMeans(4, 3)
         for xs, ys in zip(x.split(sizes), y.split(sizes), strict=True):
             head.learn(xs, ys)
             head.weight.data -= head.weight.grad
@@ -73,7 +72,7 @@ def test_the_hebbian_read_out_is_the_class_mean_whatever_the_batches() -> None:
 
 
 def test_scores_are_projections_on_the_means() -> None:
-    head = ClassMeans(Head((2,), grid=0, channels=0), 3)
+    head = ClassMeans(2, 3)
     with torch.no_grad():
         head.weight.copy_(torch.tensor([[3.0, 4.0], [0.0, 10.0], [0.0, 0.0]]))
     # The length of a mean does not count, and a class never seen has no say.

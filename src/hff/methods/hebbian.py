@@ -1,7 +1,7 @@
 """What Hebbian rules share: blocks that learn without labels, then read-outs on blocks at rest."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -48,12 +48,15 @@ class HebbianMethod(LocalMethod):
         self.block_epochs = block_epochs
         self.block_batch_size: int | None = None
         self.schedule = schedule
-        for layer in range(len(self.blocks)):
-            pool = Head(self.block(layer).out_shape, grid=grid, channels=0)
+        self.pools = [
+            Head(self.block(layer).out_shape, grid=grid, channels=0) for layer in range(len(self.blocks))
+        ]
+        """What makes the features of each read-out; they have no parameters."""
+        for layer, pool in enumerate(self.pools):
             self.heads[layer] = (
-                ClassMeans(pool, classes)
+                ClassMeans(pool.dim, classes)
                 if read_out_rule == "hebbian"
-                else nn.Sequential(pool, nn.Dropout(dropout), nn.Linear(pool.dim, classes))
+                else nn.Sequential(nn.Dropout(dropout), nn.Linear(pool.dim, classes))
             )
 
     @classmethod
@@ -105,7 +108,7 @@ class HebbianMethod(LocalMethod):
                 Stage(name, blocks, span, self.block_batch_size, labels=False, predicts=False)
                 for name, blocks in together.items()
             ),
-            Stage("read-out", (), max(1, epochs - span)),
+            Stage("read-out", (), max(1, epochs - span), digests=True),
         ]
 
     def parameter_groups(self, stage: Stage) -> dict[str, list[ParameterSet]]:
@@ -125,13 +128,31 @@ class HebbianMethod(LocalMethod):
         if not stage.labels:
             yield from super().update(batch, stage)
             return
-        h = batch.x
-        for layer, head in enumerate(self.heads):
-            with torch.no_grad():
-                activity = self.activity(layer, h)
-                h = self.leave(layer, activity)
+        digest = self.digest(batch.x) if batch.digest is None else batch.digest
+        for layer, (head, features) in enumerate(zip(self.heads, self._by_head(digest), strict=True)):
             step = head.learn if isinstance(head, ClassMeans) else partial(classifier_step, head)
-            yield _read_out_name(layer), step(activity, batch.y)
+            yield _read_out_name(layer), step(features, batch.y)
+
+    @torch.no_grad()
+    def digest(self, x: Tensor) -> Tensor:
+        """The features that the read-outs of all blocks read, side by side."""
+        found, h = [], x
+        for layer, pool in enumerate(self.pools):
+            activity = self.activity(layer, h)
+            found.append(pool(activity))
+            h = self.leave(layer, activity)
+        return torch.cat(found, 1)
+
+    def digest_scores(self, digest: Tensor) -> Iterator[tuple[int, Tensor]]:
+        for layer, (head, features) in enumerate(zip(self.heads, self._by_head(digest), strict=True)):
+            yield layer, head(features)
+
+    def scores(self, layer: int, activity: Tensor) -> Tensor:
+        return super().scores(layer, self.pools[layer](activity))
+
+    def _by_head(self, digest: Tensor) -> Sequence[Tensor]:
+        """The features of each read-out, from a digest of all."""
+        return torch.split(digest, [pool.dim for pool in self.pools], 1)
 
     def _answer_to(self, layer: int, u: Tensor) -> Tensor:
         block = self.block(layer)
@@ -144,28 +165,25 @@ class ClassMeans(nn.Module):
     Unit c moves by (x - w_c) / n_c at the n_c-th sample of its class: w_c is the mean of all so far.
 
     Args:
-        pool: gives the features [B, D] of an activity.
+        dim: D, the number of features.
         classes: C.
     """
 
     counts: Tensor
 
-    def __init__(self, pool: Head, classes: int) -> None:
+    def __init__(self, dim: int, classes: int) -> None:
         super().__init__()
-        self.pool = pool
-        self.weight = nn.Parameter(torch.zeros(classes, pool.dim))
+        self.weight = nn.Parameter(torch.zeros(classes, dim))
         self.register_buffer("counts", torch.zeros(classes))
 
-    def forward(self, activity: Tensor) -> Tensor:
-        """Projections of the features on the directions of the class means, [B, ...] -> [B, C]."""
-        features: Tensor = self.pool(activity)
+    def forward(self, features: Tensor) -> Tensor:
+        """Projections of the features on the directions of the class means, [B, D] -> [B, C]."""
         return features @ functional.project(self.weight).T
 
     @torch.no_grad()
-    def learn(self, activity: Tensor, y: Tensor) -> Tensor:
-        """Takes in a batch [B, ...] with labels [B]; returns the cross-entropy of the scores before, []."""
-        features = self.pool(activity)
-        loss = functional.cross_entropy(features @ functional.project(self.weight).T, y)
+    def learn(self, features: Tensor, y: Tensor) -> Tensor:
+        """Takes in a batch [B, D] with labels [B]; returns the cross-entropy of the scores before, []."""
+        loss = functional.cross_entropy(self(features), y)
         driven = F.one_hot(y, len(self.weight)).to(features.dtype)
         self.counts += driven.sum(0)
         drawn = driven.T @ features - driven.sum(0).unsqueeze(1) * self.weight

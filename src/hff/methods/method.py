@@ -52,6 +52,8 @@ class Stage:
     """False: the blocks learn without labels."""
     predicts: bool = True
     """False: what predicts learns in a later stage, so there is nothing to validate yet."""
+    digests: bool = False
+    """True: all blocks rest, so that `digest` makes the same of a sample in every epoch and may be kept."""
 
 
 @dataclass(frozen=True)
@@ -202,6 +204,14 @@ class Method(nn.Module, ABC):
     @abstractmethod
     def layer_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
         """Yields (layer, scores [B, C]) lazily, in order, for the layers that have scores."""
+
+    def digest(self, x: Tensor) -> Tensor:
+        """All that a stage with `digests` needs of inputs [B, ...]: [B, D]."""
+        raise NotImplementedError
+
+    def digest_scores(self, digest: Tensor) -> Iterator[tuple[int, Tensor]]:
+        """Yields what `layer_scores` would for the inputs of these digests [B, D]."""
+        raise NotImplementedError
 
     def observe_validation(self, accuracy: dict[int, float]) -> None:
         """Told the accuracy of each layer on the validation split after every epoch."""

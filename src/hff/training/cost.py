@@ -125,7 +125,8 @@ def peak_memory(
 
     Counted is all that becomes resident between a process that has used torch but holds nothing and the peak
     of a few training steps: parameters and buffers, gradients, the optimiser's state, the activities that are
-    kept for the backward pass, the scratch memory of the kernels, and one batch. The data set is not. Of
+    kept for the backward pass, the scratch memory of the kernels, and one batch. The data set is not, nor is
+    what the loop keeps of it while only read-outs learn. Of
     several stages the most demanding one counts. Kernels that only this method loads and the slack of the
     allocator are in it too, so differences of a few megabytes say nothing.
 

@@ -1,6 +1,7 @@
 """The only training loop. It knows the contract of a method, never which method it trains."""
 
 import contextlib
+import itertools
 import math
 import signal
 import threading
@@ -12,17 +13,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hff.data import Batches, DataSet
+from hff.data import Augmentation, Batches, DataSet
 from hff.errors import UserError
 from hff.evaluation import layer_accuracy
 from hff.methods import Method, Stage
 from hff.methods.method import group_layer
-from hff.randomness import seed_of
+from hff.randomness import Batch, seed_of
+from hff.training.digests import Digests
 from hff.training.listener import Listener, Progress
 from hff.training.optimisers import Optimisers, learning_rate
 from hff.training.plan import Plan, Position
 from hff.training.run import Run
 from hff.training.settings import Settings
+
+TRAINING, VALIDATION = "training", "validation"
 
 
 def fit(
@@ -86,6 +90,8 @@ class _Training:
         self.resuming = False
         self.optimiser_state: dict[str, Tensor] = {}
         """Of the checkpoint or of the stage before: a group that goes on learning keeps its moments."""
+        self.digests = Digests(method, {}, 0.0)
+        """What is kept of the samples while a stage lasts."""
 
     def go(self) -> dict[str, Any]:
         if self.run and (summary := self.run.summary()):
@@ -116,7 +122,10 @@ class _Training:
             views=self.method.views,
         )
         optimisers = Optimisers(self.method, stage, self.settings)
-        if not self.resuming:
+        self.digests = Digests(self.method, self._unchanging(stage), self.settings.keep_gigabytes)
+        if self.resuming:
+            self._digest_again(stage, batches)
+        else:
             self._prepare(stage, batches.batch_size)
         optimisers.load_state(self.optimiser_state)
         self.resuming, self.optimiser_state = False, {}
@@ -140,6 +149,26 @@ class _Training:
         with _keyed_randomness(self.seed, self.at.stage, "prepare"):
             self.method.prepare(stage, lambda: (batch.to(self.device) for batch in batches.epoch(0)))
 
+    def _digest_again(self, stage: Stage, batches: Batches) -> None:
+        """Digests what the stage had met when it was stopped, in the same batches: rounding hangs on them."""
+        if TRAINING not in self.digests.samples:
+            return
+        self.method.enter(stage)
+        met = len(batches) if self.at.epoch else self.at.step
+        for batch in itertools.islice(batches.epoch(0), met):
+            self.digests.attach(batch.to(self.device), TRAINING)
+            if self.digests.kept[TRAINING] is None:
+                return
+
+    def _unchanging(self, stage: Stage) -> dict[str, int]:
+        """The splits whose samples have the same digests in every epoch of a stage, with their sizes."""
+        if not stage.digests or (stage.epochs == 1 and self.settings.seconds is None):
+            return {}
+        samples = {VALIDATION: len(self.data.validation)} if self.data.validation else {}
+        if self.data.augmentation == Augmentation.none():
+            samples[TRAINING] = len(self.data.train)
+        return samples
+
     def _train_epoch(self, stage: Stage, batches: Batches, optimisers: Optimisers) -> float:
         """Trains to the end of the epoch, or of the stage if that comes first; returns the learning rate."""
         self.method.enter(stage)
@@ -149,7 +178,7 @@ class _Training:
         rate = self.settings.learning_rate
         for batch in batches.epoch(self.at.epoch, start=self.at.step):
             rate = learning_rate(self.settings, self.plan.progress(self.at, steps))
-            self._step(stage, batch.to(self.device), optimisers, rate)
+            self._step(stage, self.digests.attach(batch.to(self.device), TRAINING), optimisers, rate)
             if self.settings.seconds is not None:
                 wait_for(self.device)
             now = time.perf_counter()
@@ -168,7 +197,7 @@ class _Training:
         self.at.epoch, self.at.step = self.at.epoch + 1, 0
         return rate
 
-    def _step(self, stage: Stage, batch: Any, optimisers: Optimisers, rate: float) -> None:
+    def _step(self, stage: Stage, batch: Batch, optimisers: Optimisers, rate: float) -> None:
         with _keyed_randomness(*batch.key):
             for group, loss in self.method.update(batch, stage):
                 optimisers.step(group, rate)
@@ -209,7 +238,8 @@ class _Training:
         if self.data.validation is None or not stage.predicts:
             return {}, None
         batches = Batches.in_order(self.data.validation, self.data.preprocessing, 512)
-        accuracy, read_out = layer_accuracy(self.method, batches.epoch(0), self.device)
+        digested = (self.digests.attach(batch.to(self.device), VALIDATION) for batch in batches.epoch(0))
+        accuracy, read_out = layer_accuracy(self.method, digested, self.device)
         # While layers are trained one after the other, those above the current one know nothing yet.
         known = max(stage.blocks, default=len(self.method.blocks) - 1)
         reached = max(self.method.voters) <= known

@@ -24,6 +24,8 @@ class Settings:
             again at five sixths, linearly to 0, or as a half cosine to 0.
         clip: largest gradient norm of a group; 0 means no clipping. Layers are never clipped together.
         checkpoint_seconds: time between two checkpoints within an epoch; one is written after every epoch.
+        keep_gigabytes: memory that may hold what blocks at rest make of the samples, so that it is computed
+            once and not in every epoch; 0 keeps nothing.
     """
 
     epochs: int = 15
@@ -37,6 +39,7 @@ class Settings:
     schedule: Literal["constant", "step", "linear", "cosine"] = "constant"
     clip: float = 0.0
     checkpoint_seconds: float = 60.0
+    keep_gigabytes: float = 2.0
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size"):
@@ -48,6 +51,6 @@ class Settings:
             raise UserError(f"learning_rate must be a positive number, not {self.learning_rate}.")
         if not 0 < self.epsilon < float("inf"):
             raise UserError(f"epsilon must be a positive number, not {self.epsilon}.")
-        for name in ("momentum", "weight_decay", "clip", "checkpoint_seconds"):
+        for name in ("momentum", "weight_decay", "clip", "checkpoint_seconds", "keep_gigabytes"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise UserError(f"{name} must not be negative, but is {getattr(self, name)}.")
