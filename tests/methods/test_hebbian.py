@@ -139,7 +139,7 @@ def spans(stages: list[Stage]) -> list[tuple[tuple[int, ...], int, bool, bool]]:
 
 
 def test_the_epochs_are_divided_between_blocks_and_read_outs() -> None:
-    hebb, soft = method_of("hebb"), method_of("softhebb")
+    hebb, soft = method_of("hebb"), method_of("softhebb", block_epochs=1)
     assert spans(hebb.stages(6)) == [((0, 1), 5, False, False), ((), 1, True, True)]
     assert spans(soft.stages(51)) == [((0, 1), 1, False, False), ((), 50, True, True)]
     assert [stage.batch_size for stage in soft.stages(6)] == [10, None]
@@ -147,6 +147,13 @@ def test_the_epochs_are_divided_between_blocks_and_read_outs() -> None:
     assert spans(hebb.stages(1)) == [((0, 1), 1, False, False), ((), 1, True, True)]
     two = method_of("hebb", block_epochs=9)
     assert [stage.epochs for stage in two.stages(4)] == [3, 1]
+    half = method_of("softhebb")
+    assert [[stage.epochs for stage in half.stages(epochs)] for epochs in (1, 2, 7, 100)] == [
+        [1, 1],
+        [1, 1],
+        [4, 3],
+        [50, 50],
+    ]
     greedy = method_of("softhebb", schedule="greedy", block_epochs=2)
     assert spans(greedy.stages(6)) == [((0,), 2, False, False), ((1,), 2, False, False), ((), 4, True, True)]
 
@@ -169,7 +176,8 @@ def test_maps_are_pooled_to_a_grid_for_the_read_outs() -> None:
 
 @pytest.mark.parametrize("name", RULES)
 def test_mistakes_are_named(name: str) -> None:
-    with pytest.raises(UserError, match="block_epochs must be at least 1, not 0"):
-        method_of(name, block_epochs=0)
+    for wrong in (0, -1, 1.5):
+        with pytest.raises(UserError, match=f"a count of epochs or a share between 0 and 1, not {wrong:g}"):
+            method_of(name, block_epochs=wrong)
     with pytest.raises(UserError, match="choose a network without groups"):
         method_of(name, network("channelwise", (3, 8, 8), 4, channels=(8, 8)))

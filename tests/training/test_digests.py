@@ -81,7 +81,7 @@ def trained(
 
     monkeypatch.setattr(HebbianMethod, "digest", counted)
     table = network("cnn", digits.in_shape, 10, channels=(6, 8))
-    method = create("softhebb", table, 10, block_batch_size=100)
+    method = create("softhebb", table, 10, block_batch_size=100, block_epochs=1)
     summary = fit(method, digits, replace(SETTINGS, **changes))
     monkeypatch.undo()
     assert isinstance(method, HebbianMethod)

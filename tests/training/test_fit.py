@@ -73,7 +73,7 @@ OPTIONS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "noprop": ("noprop_dt", {"steps": 3, "embedding": "prototype", "blocks_per_step": 2}, {}),
     "hebb class means": ("hebb", {}, {}),
     "hebb greedy and linear": ("hebb", {"schedule": "greedy", "read_out_rule": "linear"}, {}),
-    "softhebb": ("softhebb", {"block_batch_size": 100}, {}),
+    "softhebb": ("softhebb", {"block_batch_size": 100, "block_epochs": 1}, {}),
     "dll learned feedback": ("dll", {"feedback": "learned"}, {}),
     "fa sign symmetry": ("fa", {"feedback": "sign", "head": "sigmoid"}, {}),
     "ssdfa": ("ssdfa", {"listens_to": 2, "start": "zero", "bias_start": 0.1}, {"optimizer": "rmsprop"}),

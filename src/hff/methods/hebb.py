@@ -37,8 +37,8 @@ class Hebb(HebbianMethod):
         power: exponent of the clipped cosine that a unit answers with; 1 is the plain one.
         read_out_rule: the mean of each class (hebbian), or a softmax layer that learns by its gradient
             (linear).
-        block_epochs: epochs in which the blocks learn, before the read-outs get what is left; none leaves
-            them one.
+        block_epochs: epochs in which the blocks learn, a count or a share below 1, before the read-outs get
+            what is left; none leaves them one.
         grid: side of the grid that a map is average-pooled to for the read-out; 0 is no pooling.
         schedule: all blocks learn in the same pass, or one after the other, each for its block_epochs.
         read_out: which layer's read-out answers.
@@ -64,7 +64,7 @@ class Hebb(HebbianMethod):
         rate: float = 0.1,
         power: float = 6.0,
         read_out_rule: ReadOutRule = "hebbian",
-        block_epochs: int | None = None,
+        block_epochs: int | float | None = None,
         grid: int = 4,
         schedule: Schedule = "joint",
         read_out: ReadOut = "last",

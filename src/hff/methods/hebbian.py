@@ -36,14 +36,18 @@ class HebbianMethod(LocalMethod):
         classes: int,
         *,
         read_out_rule: ReadOutRule,
-        block_epochs: int | None,
+        block_epochs: int | float | None,
         grid: int,
         schedule: Schedule,
         read_out: ReadOut,
         dropout: float = 0.0,
     ) -> None:
-        if block_epochs is not None and block_epochs < 1:
-            raise UserError(f"block_epochs must be at least 1, not {block_epochs}.")
+        if block_epochs is not None and (
+            block_epochs <= 0 or (block_epochs > 1 and block_epochs != int(block_epochs))
+        ):
+            raise UserError(
+                f"block_epochs must be a count of epochs or a share between 0 and 1, not {block_epochs:g}."
+            )
         super().__init__(network, classes, read_out=read_out)
         self.block_epochs = block_epochs
         self.block_batch_size: int | None = None
@@ -100,7 +104,8 @@ class HebbianMethod(LocalMethod):
 
         A budget of one epoch is exceeded: a read-out of blocks that never learned would be another method.
         """
-        span = max(1, epochs - 1 if self.block_epochs is None else min(self.block_epochs, epochs - 1))
+        wanted: float = epochs if self.block_epochs is None else self.block_epochs
+        span = max(1, min(round(wanted * epochs if wanted < 1 else wanted), epochs - 1))
         every = tuple(range(len(self.blocks)))
         together = {"blocks": every} if self.schedule == "joint" else {f"block {i}": (i,) for i in every}
         return [

@@ -48,8 +48,8 @@ class SoftHebb(HebbianMethod):
         read_out_rule: a softmax layer that learns by its gradient (linear), or the mean of each class
             (hebbian).
         dropout: share of the features that is dropped while a linear read-out learns.
-        block_epochs: epochs in which the blocks learn, before the read-outs get what is left; none leaves
-            them one.
+        block_epochs: epochs in which the blocks learn, a count or a share below 1, before the read-outs get
+            what is left; none leaves them one.
         grid: side of the grid that a map is average-pooled to for the read-out; 0 is no pooling.
         schedule: all blocks learn in the same pass, or one after the other, each for its block_epochs.
         read_out: which layer's read-out answers.
@@ -80,7 +80,7 @@ class SoftHebb(HebbianMethod):
         block_batch_size: int = 10,
         read_out_rule: ReadOutRule = "linear",
         dropout: float = 0.5,
-        block_epochs: int | None = 1,
+        block_epochs: int | float | None = 0.5,
         grid: int = 4,
         schedule: Schedule = "joint",
         read_out: ReadOut = "last",
