@@ -1,13 +1,15 @@
 """Puts all methods at one equal budget into one table: python benchmarks/rivals.py
 
 Joins what `equal_budget.py`, `collect.py` and `cost.py` measured with what the paper claims, in
-results/rivals.csv; fills in the table of all methods in docs/methods.md and the measured line of each.
+results/rivals.csv; fills in the table of all methods in docs/methods.md and the measured line of each, and
+the gaps to backprop on CIFAR-10 that `cifar10_gap.py` measured.
 """
 
 import csv
 import re
 from collections.abc import Iterator
 
+from cifar10_gap import GROUNDS
 from collect import READ_OUT, RESULTS
 from equal_budget import DATA, subjects
 
@@ -16,6 +18,12 @@ from hff.paper import claimed
 
 PAGE = RESULTS.parent / "docs" / "methods.md"
 TITLES = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
+CONTROLS = {
+    "hebb_linear": ", linear read-out",
+    "random_convolutions": ", convolutions as drawn",
+    "random_filters": ", weights as drawn",
+}
+"""What the subjects that are no method's own rule are called."""
 MISSING = "–"
 Row = dict[str, str]
 
@@ -108,6 +116,23 @@ def _rank(pair: dict[str, Row]) -> tuple[bool, float]:
     return not mnist["network"].startswith("mlp"), -float(mnist["test_accuracy"])
 
 
+def gaps() -> str:
+    """The table of gaps to backprop on CIFAR-10, in the order in which they were planned."""
+    lines = [
+        "| method | blocks | epochs | test | backprop | gap | cited | cited backprop | cited gap |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    found = {(row["ground"], row["subject"]): row for row in table("cifar10_gap.csv")}
+    for ground, planned in GROUNDS.items():
+        for subject in planned.rivals:
+            if row := found.get((ground, subject)):
+                name = f"`{row['method']}`{CONTROLS.get(subject, '')}"
+                keys = ("test_accuracy", "backprop", "gap", "cited", "cited_backprop", "cited_gap")
+                cells = [name, row["blocks"], row["epochs"], *(row[key] or MISSING for key in keys)]
+                lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def measured_line(method: str, found: list[Row]) -> str:
     """What was measured for one method, in words."""
     parts = []
@@ -124,19 +149,22 @@ def main() -> None:
     found = list(rows())
     write_csv(found)
     text = PAGE.read_text(encoding="utf-8")
-    text = re.sub(
-        r"(<!-- overview -->\n).*?(<!-- end of overview -->)",
-        lambda match: f"{match[1]}{overview(found)}\n{match[2]}",
-        text,
-        flags=re.DOTALL,
-    )
+    text = filled(text, "overview", overview(found))
+    text = filled(text, "gaps", gaps())
     for method in methods:
-        text = re.sub(
-            rf"(<!-- measured:{method} -->).*",
-            lambda match, m=method: f"{match[1]} {measured_line(m, found)}",
-            text,
-        )
+        mark = f"<!-- measured:{method} -->"
+        text = re.sub(rf"{mark}.*", f"{mark} {measured_line(method, found)}", text)
     PAGE.write_text(text, encoding="utf-8")
+
+
+def filled(text: str, name: str, content: str) -> str:
+    """The text with this content between the marks of that name."""
+    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+    before, _, rest = text.partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise ValueError(f"there is no {begin.strip()} with its end")
+    return f"{before}{begin}{content}\n{end}{after}"
 
 
 if __name__ == "__main__":
