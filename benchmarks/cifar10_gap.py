@@ -75,27 +75,29 @@ class Ground:
 
 
 def cnn(activation: str, epochs: int, **rivals: Subject) -> Ground:
-    network = ("--network", "cnn", "--network.channels", "32,64,128", "--network.activation", activation)
-    return Ground(f"cnn 32-64-128, {activation}", network, epochs, rivals)
+    network = ("--network", "cnn", "--network.channels", "16,32,64", "--network.activation", activation)
+    return Ground(f"cnn 16-32-64, {activation}", network, epochs, rivals)
 
 
 GROUNDS = {
     "relu": cnn(
         "relu",
-        9,
+        12,
         fa=Subject("cifar10_fa"),
         hebb=Subject("cifar10_hebb", rate="method.rate", rates=(0.03, 0.1, 0.3)),
-        hebb_linear=Subject("cifar10_hebb", ("--method.read-out-rule", "linear")),
+        hebb_linear=Subject(
+            "cifar10_hebb", ("--method.read-out-rule", "linear", "--method.block-epochs", "0.5")
+        ),
     ),
     "tanh": cnn(
         "tanh",
-        9,
+        12,
         dfa=Subject("cifar10_dfa"),
         ssdfa=Subject("cifar10_ssdfa"),
         # What the output learns on convolutions that stay random.
         random_convolutions=Subject("cifar10_dfa", ("--method.rest", "conv")),
     ),
-    "gelu": cnn("gelu", 9, predictive_coding=Subject("cifar10_predictive_coding")),
+    "gelu": cnn("gelu", 12, predictive_coding=Subject("cifar10_predictive_coding")),
     # Its relaxation takes fifty passes a batch.
     "small": Ground(
         "cnn 16-32",

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from cifar10_gap import GROUNDS
 from collect import READ_OUT, RESULTS
 from equal_budget import DATA, subjects
+from pages import filled
 
 from hff.methods import methods
 from hff.paper import claimed
@@ -155,16 +156,6 @@ def main() -> None:
         mark = f"<!-- measured:{method} -->"
         text = re.sub(rf"{mark}.*", f"{mark} {measured_line(method, found)}", text)
     PAGE.write_text(text, encoding="utf-8")
-
-
-def filled(text: str, name: str, content: str) -> str:
-    """The text with this content between the marks of that name."""
-    begin, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
-    before, _, rest = text.partition(begin)
-    _, found, after = rest.partition(end)
-    if not found:
-        raise ValueError(f"there is no {begin.strip()} with its end")
-    return f"{before}{begin}{content}\n{end}{after}"
 
 
 if __name__ == "__main__":

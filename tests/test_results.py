@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from hff.methods import methods
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 
@@ -56,3 +58,55 @@ def test_the_last_epoch_of_a_curve_belongs_to_a_measured_run() -> None:
         key = row["experiment"], row["seed"]
         last[key] = max(last[key], int(row["epoch"]))
     assert last == known
+
+
+def test_the_gaps_to_backprop_add_up() -> None:
+    found = rows("cifar10_gap.csv")
+    compared = {row["method"] for row in found}
+    assert compared == {"fa", "dfa", "ssdfa", "hebb", "softhebb", "equilibrium_prop", "predictive_coding"}
+    for row in found:
+        gap = float(row["backprop"]) - float(row["test_accuracy"])
+        assert float(row["gap"]) == pytest.approx(gap, abs=0.006)
+        if row["cited"]:
+            cited = float(row["cited_backprop"].split()[0]) - float(row["cited"].split()[0])
+            assert float(row["cited_gap"]) == pytest.approx(cited, abs=0.006)
+        assert row["training_samples"] == "10000"
+        # The same network, images and budget; only the rule and its rate differ.
+        own, reference = (_shared_terms(row[key]) for key in ("command", "backprop_command"))
+        assert own == reference
+
+
+def _shared_terms(command: str) -> dict[str, str]:
+    words = command.split()[3:]
+    flags = dict(zip(words[::2], words[1::2], strict=True))
+    return {
+        flag: value
+        for flag, value in flags.items()
+        if not flag.startswith("--method.") and flag not in ("--learning-rate", "--name")
+    }
+
+
+def test_the_page_of_methods_has_the_gaps() -> None:
+    page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    table = page.partition("<!-- gaps -->\n")[2].partition("<!-- end of gaps -->")[0]
+    found = rows("cifar10_gap.csv")
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    assert len(lines) == len(found)
+    for row in found:
+        numbers = [row["test_accuracy"], row["backprop"], row["gap"]]
+        assert any(line[0].startswith(f"`{row['method']}`") and line[3:6] == numbers for line in lines)
+
+
+def test_the_readme_shows_the_comparison_of_all_methods() -> None:
+    found = rows("comparison.csv")
+    assert {row["method"] for row in found} == set(methods)
+    assert all("--data fashion_mnist --budget 60s" in row["command"] for row in found)
+    assert all(row[key] for row in found for key in ("seed", "hff", "torch", "processor", "threads", "date"))
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = text.partition("<!-- comparison -->\n")[2].partition("<!-- end of comparison -->")[0]
+    assert "(results/comparison.png)" in text
+    assert (RESULTS / "comparison.png").stat().st_size > 10_000
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    for row, line in zip(found, lines, strict=True):
+        assert line[:2] == [row["rank"], row["method"]]
+        assert line[3:5] == [f"{float(row[key]):.2f}" for key in ("validation_accuracy", "test_accuracy")]

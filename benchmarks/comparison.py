@@ -1,0 +1,57 @@
+"""Puts a finished comparison into results/ and the README: python benchmarks/comparison.py FOLDER
+
+FOLDER is what `hff compare` made. Its table, the page that people see and the figure go into results/, the
+table with the command, versions and hardware of each row; the README shows what people see of it.
+"""
+
+import csv
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from collect import RESULTS
+from pages import filled
+
+from hff.comparison.compare import FIGURE, PAGE, TABLE
+
+ROOT = RESULTS.parent
+README = ROOT / "README.md"
+MACHINE = ("command", "hff", "torch", "python", "processor", "threads")
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    """The table of a comparison, with what each of its rows was measured by."""
+    seed = json.loads((folder / "terms.json").read_text())["terms"]["seed"]
+    with (folder / TABLE).open(newline="") as file:
+        found = list(csv.DictReader(file))
+    for row in found:
+        machine = json.loads((folder / row["method"] / "environment.json").read_text())
+        row |= {"seed": str(seed), **{key: str(machine[key]) for key in MACHINE}}
+        row["date"] = machine["started"][:10]
+    return found
+
+
+def table(folder: Path) -> str:
+    """What people see of it, without headline and remarks."""
+    page = (folder / PAGE).read_text(encoding="utf-8")
+    return "\n".join(line for line in page.splitlines() if line.startswith("|"))
+
+
+def main() -> None:
+    if len(sys.argv) != 2 or not (Path(sys.argv[1]) / TABLE).exists():
+        sys.exit("Name the folder of a finished comparison, such as runs/compare-fashion_mnist-60s-seed0.")
+    folder = Path(sys.argv[1])
+    found = rows(folder)
+    with (RESULTS / TABLE).open("w", newline="") as file:
+        writer = csv.DictWriter(file, found[0].keys(), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(found)
+    for name in (PAGE, FIGURE):
+        shutil.copy(folder / name, RESULTS / name)
+    text = README.read_text(encoding="utf-8")
+    README.write_text(filled(text, "comparison", table(folder)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
