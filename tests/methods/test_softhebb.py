@@ -90,6 +90,18 @@ def test_the_largest_change_is_the_rate_whatever_the_batch() -> None:
         assert change.abs().max().item() == pytest.approx(0.25, rel=1e-5)
 
 
+def test_a_rate_of_zero_keeps_the_weights_but_learns_the_norms_of_their_inputs() -> None:
+    method = softhebb(network("cnn", (1, 8, 8), 3, channels=(4, 6)), rate=0)
+    drawn = [method.block(layer).affine.weight.clone() for layer in (0, 1)]
+    x = 5 + torch.randn(20, 1, 8, 8)
+    method.enter(method.stages(2)[0])
+    list(method.update(Batch(x, torch.zeros(20), torch.arange(20), (0,)), method.stages(2)[0]))
+    for layer, before in enumerate(drawn):
+        block = method.block(layer)
+        assert torch.equal(block.affine.weight.grad, torch.zeros_like(before))
+        assert block.norm.running_mean.abs().min() > 0
+
+
 @pytest.mark.parametrize("radius", [25.0, 0.3])
 @pytest.mark.parametrize("anti_hebbian", [True, False])
 def test_lengths_tend_to_one_from_above_and_from_below(radius: float, anti_hebbian: bool) -> None:

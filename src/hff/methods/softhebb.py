@@ -110,13 +110,16 @@ class SoftHebb(HebbianMethod):
 
     def change(self, layer: int, x: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
         block, weight = self.block(layer), self.block(layer).affine.weight
+        away = distances(weight)
+        if self.rates[layer] == 0:
+            # The control: only the norm of what the block reads learns.
+            return torch.zeros_like(weight), away.mean()
         shares = torch.softmax(self.temperatures[layer] * u, 1)
         if self.anti_hebbian:
             winner = u.argmax(1, keepdim=True)
             shares = (-shares).scatter_(1, winner, shares.gather(1, winner))
         change = patch_sums(block, shares, x) - by_unit(unit_sums(shares * u), weight) * weight
         change /= change.abs().max() + 1e-30
-        away = distances(weight)
         rates = self.rates[layer] * (away + 1e-10) ** self.rate_powers[layer]
         return by_unit(rates, weight) * change, away.mean()
 
