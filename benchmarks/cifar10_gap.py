@@ -112,7 +112,7 @@ GROUNDS = {
     "small": Ground(
         "cnn 16-32",
         ("--network", "cnn", "--network.channels", "16,32"),
-        6,
+        3,
         {
             "equilibrium_prop": Subject(
                 "cifar10_equilibrium_prop",
@@ -123,7 +123,7 @@ GROUNDS = {
     "softhebb": Ground(
         "softhebb 24-96-384",
         ("--network", "softhebb", "--network.width-factor", "0.25"),
-        9,
+        6,
         {
             "softhebb": Subject("cifar10_softhebb"),
             "random_filters": Subject("cifar10_softhebb", ("--method.rate", "0")),
