@@ -121,9 +121,9 @@ GROUNDS = {
         },
     ),
     "softhebb": Ground(
-        "softhebb 24-96-384",
-        ("--network", "softhebb", "--network.width-factor", "0.25"),
-        6,
+        "softhebb 12-48-192",
+        ("--network", "softhebb", "--network.width-factor", "0.125"),
+        3,
         {
             "softhebb": Subject("cifar10_softhebb"),
             "random_filters": Subject("cifar10_softhebb", ("--method.rate", "0")),
