@@ -31,7 +31,7 @@ PAPER = "main_result_cnn"
 
 
 @dataclass(frozen=True)
-class Subject:
+class Entrant:
     """What is trained beside backprop, and which of its rates is chosen by trials, beginning with these."""
 
     recipe: str
@@ -48,17 +48,17 @@ class Ground:
     """The network in words."""
     network: tuple[str, ...]
     epochs: int
-    rivals: Mapping[str, Subject]
+    rivals: Mapping[str, Entrant]
 
     @property
-    def subjects(self) -> dict[str, Subject]:
+    def subjects(self) -> dict[str, Entrant]:
         """By name; backprop is the first."""
-        return {YARDSTICK: Subject("cifar10_cnn_backprop"), **self.rivals}
+        return {YARDSTICK: Entrant("cifar10_cnn_backprop"), **self.rivals}
 
-    def command(self, subject: Subject, rate: float, epochs: int, name: str) -> list[str]:
+    def command(self, subject: Entrant, rate: float, epochs: int, name: str) -> list[str]:
         """The arguments of `hff train`."""
         budget = ("--epochs", str(epochs), "--batch-size", "128")
-        plain = ("--optimizer", "adam", "--schedule", "cosine", "--weight-decay", "0")
+        plain = ("--optimizer", "adam", "--lr-schedule", "cosine", "--weight-decay", "0")
         images = ("--data.limit", str(IMAGES), "--data.augment", "none")
         chosen = (f"--{subject.rate}", f"{rate:g}")
         options = (*budget, *plain, *images, *subject.options, *chosen)
@@ -84,7 +84,7 @@ class Ground:
         return list(found.values()), accuracy(run.folder)
 
 
-def cnn(activation: str, epochs: int, **rivals: Subject) -> Ground:
+def cnn(activation: str, epochs: int, **rivals: Entrant) -> Ground:
     network = ("--network", "cnn", "--network.channels", "16,32,64", "--network.activation", activation)
     return Ground(f"cnn 16-32-64, {activation}", network, epochs, rivals)
 
@@ -93,28 +93,28 @@ GROUNDS = {
     "relu": cnn(
         "relu",
         12,
-        fa=Subject("cifar10_fa"),
-        hebb=Subject("cifar10_hebb", rate="method.rate", rates=(0.03, 0.1, 0.3)),
-        hebb_linear=Subject(
+        fa=Entrant("cifar10_fa"),
+        hebb=Entrant("cifar10_hebb", rate="method.rate", rates=(0.03, 0.1, 0.3)),
+        hebb_linear=Entrant(
             "cifar10_hebb", ("--method.read-out-rule", "linear", "--method.block-epochs", "0.5")
         ),
     ),
     "tanh": cnn(
         "tanh",
         12,
-        dfa=Subject("cifar10_dfa"),
-        ssdfa=Subject("cifar10_ssdfa"),
+        dfa=Entrant("cifar10_dfa"),
+        ssdfa=Entrant("cifar10_ssdfa"),
         # What the output learns on convolutions that stay random.
-        random_convolutions=Subject("cifar10_dfa", ("--method.rest", "conv")),
+        random_convolutions=Entrant("cifar10_dfa", ("--method.rest", "conv")),
     ),
-    "gelu": cnn("gelu", 12, predictive_coding=Subject("cifar10_predictive_coding")),
+    "gelu": cnn("gelu", 12, predictive_coding=Entrant("cifar10_predictive_coding")),
     # Its relaxation takes fifty passes a batch.
     "small": Ground(
         "cnn 16-32",
         ("--network", "cnn", "--network.channels", "16,32"),
         3,
         {
-            "equilibrium_prop": Subject(
+            "equilibrium_prop": Entrant(
                 "cifar10_equilibrium_prop",
                 ("--method.layer-rates", "", "--method.free-steps", "30", "--method.nudged-steps", "10"),
             )
@@ -125,8 +125,8 @@ GROUNDS = {
         ("--network", "softhebb", "--network.width-factor", "0.125"),
         3,
         {
-            "softhebb": Subject("cifar10_softhebb"),
-            "random_filters": Subject("cifar10_softhebb", ("--method.rate", "0")),
+            "softhebb": Entrant("cifar10_softhebb"),
+            "random_filters": Entrant("cifar10_softhebb", ("--method.rate", "0")),
         },
     ),
 }

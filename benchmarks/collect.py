@@ -44,7 +44,7 @@ def accuracy(folder: Path) -> dict[str, Any]:
         "training_samples": summary["training_samples"],
         "parameters": summary["parameters"],
         "learning_rate": config["learning_rate"],
-        "schedule": config["schedule"],
+        "lr_schedule": config["lr_schedule"],
         "batch_size": config["batch_size"],
         "seconds": round(summary["seconds"]),
         "command": machine["command"],

@@ -21,13 +21,7 @@ from typing import Any
 
 from collect import RESULTS, merge
 
-from hff.data import datasets
-from hff.errors import UserError, unknown
-from hff.experiment import PARTS, Experiment, create_method, overridden
-from hff.networks import network
-from hff.randomness import Batch
-from hff.recipes import read
-from hff.training.cost import (
+from hff.bench.cost import (
     Task,
     epoch_seconds,
     interleaved,
@@ -37,6 +31,12 @@ from hff.training.cost import (
     trained_stages,
     training_steps,
 )
+from hff.data import datasets
+from hff.errors import UserError, unknown
+from hff.experiment import PARTS, Experiment, overridden
+from hff.networks import create_network
+from hff.randomness import Batch
+from hff.recipes import read
 from hff.training.run import environment
 
 PREDICTION_BATCH = 250
@@ -50,7 +50,7 @@ Seconds = Mapping[int | str, list[float]]
 
 
 @dataclass
-class Subject:
+class Entrant:
     """An experiment under measurement."""
 
     experiment: Experiment
@@ -58,7 +58,7 @@ class Subject:
     classes: int
 
     def __post_init__(self) -> None:
-        self.build = partial(create_method, self.experiment, self.in_shape, self.classes)
+        self.build = partial(self.experiment.create_method, self.in_shape, self.classes)
         self.method = self.build()
         self.stages = trained_stages(self.method, self.experiment.training)
 
@@ -84,7 +84,7 @@ class Subject:
         ]
         predicted = statistics.median(seconds[PREDICTION]) * 10_000 / PREDICTIONS
         chosen = experiment.network
-        table = network(chosen.name, self.in_shape, self.classes, **chosen.options)
+        table = create_network(chosen.name, self.in_shape, self.classes, **chosen.options)
         widths = "-".join(str(row.width) for row in table.rows)
         machine = environment()
         return {
@@ -116,7 +116,7 @@ class Subject:
         ]
 
 
-def subject(experiment: Experiment) -> Subject:
+def subject(experiment: Experiment) -> Entrant:
     name = experiment.data.name
     in_shape, classes = datasets[name].in_shape, datasets[name].classes
     if in_shape is None or classes is None:
@@ -124,7 +124,7 @@ def subject(experiment: Experiment) -> Subject:
             f"The shape of {name!r} is in its files; measure on a data set that `hff list` gives."
         )
     size = experiment.data.options["size"]
-    return Subject(experiment, in_shape if size is None else (in_shape[0], size, size), classes)
+    return Entrant(experiment, in_shape if size is None else (in_shape[0], size, size), classes)
 
 
 def spread(values: Sequence[float]) -> float:

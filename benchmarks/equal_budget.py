@@ -60,7 +60,7 @@ def command(subject: str, data: str, rate: float, name: str, *more: str) -> list
     network = read(recipe)["network"]["name"]
     blocks = ("--network.widths", WIDTHS) if network == "mlp" else ()
     budget = more or ("--epochs", str(EPOCHS))
-    shared = ("--batch-size", "128", "--schedule", "cosine", "--learning-rate", f"{rate:g}")
+    shared = ("--batch-size", "128", "--lr-schedule", "cosine", "--learning-rate", f"{rate:g}")
     return [recipe, *budget, *shared, *blocks, *OWN.get(subject, ()), "--name", name]
 
 

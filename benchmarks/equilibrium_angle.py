@@ -24,13 +24,13 @@ import torch.nn.functional as F
 from collect import RESULTS
 from torch import Tensor, nn
 
-from hff.data import Batches, DataSet, load
-from hff.methods import create
+from hff.data import Batches, DataSet, load_data
+from hff.methods import create_method
 from hff.methods.equilibrium_prop import EquilibriumProp
-from hff.networks import network
+from hff.networks import create_network
 from hff.randomness import Batch
 from hff.training import Settings
-from hff.training.optimisers import Optimisers
+from hff.training.optimizers import Optimizers
 from hff.training.run import environment
 
 NUDGES = (0.05, 0.2, 0.5, 1.0)
@@ -50,8 +50,8 @@ Gradients = list[Tensor]
 
 
 def build(data: DataSet, state_function: str, width_factor: float, seed: int) -> EquilibriumProp:
-    table = network("equilibrium_cnn", data.in_shape, len(data.classes), width_factor=width_factor)
-    method = create(
+    table = create_network("equilibrium_cnn", data.in_shape, len(data.classes), width_factor=width_factor)
+    method = create_method(
         "equilibrium_prop", table, len(data.classes), seed=seed, state_function=state_function, **OPTIONS
     )
     assert isinstance(method, EquilibriumProp)
@@ -63,13 +63,13 @@ def train(method: EquilibriumProp, data: DataSet, steps: int, seed: int) -> None
     ours = {key: getattr(method, key) for key in TRAINING}
     vars(method).update(TRAINING)
     stage = method.stages(1)[0]
-    optimisers = Optimisers(method, stage, Settings(learning_rate=1e-3))
+    optimizers = Optimizers(method, stage, Settings(learning_rate=1e-3))
     batches = Batches(data.train, data.preprocessing, 32, (seed, 0), data.augmentation)
     for step, batch in enumerate(batches.epoch(0)):
         if step == steps:
             break
         for group, _ in method.update(batch, stage):
-            optimisers.step(group, 1e-3)
+            optimizers.step(group, 1e-3)
     vars(method).update(ours)
 
 
@@ -154,7 +154,7 @@ def main(argv: Sequence[str]) -> None:
         "--out", type=Path, default=RESULTS / "equilibrium_angle.csv", help="the table to write"
     )
     given = parser.parse_args(argv)
-    data = load("cifar10", augment="none", validation=IMAGES, seed=given.seed)
+    data = load_data("cifar10", augment="none", validation=IMAGES, seed=given.seed)
     assert data.validation is not None
     (batch,) = Batches.in_order(data.validation, data.preprocessing, IMAGES).epoch(0)
     machine = environment()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hff.data import DataSet, load
+from hff.data import DataSet, load_data
 
 torch.set_num_threads(1)
 
@@ -15,4 +15,4 @@ def same_numbers_every_time() -> None:
 
 @pytest.fixture(scope="session")
 def digits() -> DataSet:
-    return load("digits")
+    return load_data("digits")

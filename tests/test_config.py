@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import pytest
 
-from hff.config import Field, argument_help, convert, describe, fields_of, plain, resolve, shown
+from hff.config import Field, argument_help, convert, describe, fields_of, resolve, shown, to_builtin
 from hff.errors import UserError
 from hff.experiment import PARTS
 from hff.training import Settings
@@ -124,9 +124,9 @@ def test_convert(value: object, kind: object, expected: object) -> None:
 def test_a_wrong_value_is_refused_with_key_value_and_what_is_allowed(
     value: object, kind: object, words: str
 ) -> None:
-    with pytest.raises(UserError) as refusal:
+    with pytest.raises(UserError) as unsupported_reason:
         Field("key", kind, None, "").parse(value, "part.key")
-    assert str(refusal.value) == f"part.key must be {words}, not {value!r}."
+    assert str(unsupported_reason.value) == f"part.key must be {words}, not {value!r}."
 
 
 def test_relative_paths_become_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_missing_value_without_default_is_asked_for() -> None:
 
 
 def test_plain_and_shown() -> None:
-    assert plain({"a": (1, 2), "b": Path("/x"), "c": None}) == {"a": [1, 2], "b": "/x", "c": None}
+    assert to_builtin({"a": (1, 2), "b": Path("/x"), "c": None}) == {"a": [1, 2], "b": "/x", "c": None}
     assert [shown(v) for v in ((1, 2), True, None, 10.0, 0.001, "x")] == [
         "1,2",
         "true",
@@ -183,4 +183,4 @@ def test_every_setting_has_help_and_survives_being_shown_and_read(fields: list[F
         assert field.help, f"{field.name} is not in the Args of its docstring"
         assert describe(field.type)
         assert field.parse(shown(field.default), field.name) == field.default
-        assert field.parse(plain(field.default), field.name) == field.default
+        assert field.parse(to_builtin(field.default), field.name) == field.default

@@ -8,8 +8,8 @@ import yaml
 from hff.data import Batches
 from hff.errors import UserError
 from hff.evaluation import layer_accuracy
-from hff.experiment import Experiment, build, overridden, restore, resume, train
-from hff.seeds import create_group, is_group, runs, spread, train_group
+from hff.experiment import Experiment, load_method, overridden, resume, train
+from hff.run_group import create_group, is_group, runs, spread, train_group
 from hff.training import Listener, Run
 
 TINY: dict[str, Any] = {"network": {"name": "mlp", "widths": [16, 16]}, "epochs": 2}
@@ -54,9 +54,9 @@ def test_the_mapping_is_complete_plain_and_undone_by_from_mapping() -> None:
     ],
 )
 def test_a_wrong_mapping_is_refused(mapping: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError) as refusal:
+    with pytest.raises(UserError) as unsupported_reason:
         Experiment.from_mapping(mapping)
-    assert message in str(refusal.value)
+    assert message in str(unsupported_reason.value)
 
 
 def test_changes_go_on_top_of_a_recipe() -> None:
@@ -81,9 +81,9 @@ def test_naming_the_same_part_again_keeps_its_options() -> None:
 
 
 def test_the_seed_decides_weights_and_split() -> None:
-    first, data = build(Experiment.from_mapping(TINY))
-    again, _ = build(Experiment.from_mapping(TINY))
-    other, other_data = build(Experiment.from_mapping({**TINY, "seed": 1}))
+    first, data = Experiment.from_mapping(TINY).build()
+    again, _ = Experiment.from_mapping(TINY).build()
+    other, other_data = Experiment.from_mapping({**TINY, "seed": 1}).build()
     weights = [method.block(0).affine.weight for method in (first, again, other)]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
@@ -97,9 +97,9 @@ def test_train_then_restore_gives_what_was_measured(tmp_path: Path) -> None:
     experiment = Experiment.from_mapping(TINY)
     summary = train(experiment, tmp_path / "run", device="cpu")
     run = Run.open(tmp_path / "run")
-    method = restore(run)
+    method = load_method(run)
     assert not method.training
-    _, data = build(experiment)
+    _, data = experiment.build()
     assert data.validation is not None
     batches = Batches.in_order(data.validation, run.preprocessing, 50)
     accuracy, read_out = layer_accuracy(method, batches.epoch(0), "cpu")
@@ -120,7 +120,7 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path: Path) -> N
         train(experiment, tmp_path / "a", device="cpu", listener=StopAfterFirstEpoch())
     resume(Run.open(tmp_path / "a"), device="cpu")
     train(experiment, tmp_path / "b", device="cpu")
-    stopped, whole = restore(Run.open(tmp_path / "a")), restore(Run.open(tmp_path / "b"))
+    stopped, whole = load_method(Run.open(tmp_path / "a")), load_method(Run.open(tmp_path / "b"))
     for name, tensor in whole.state_dict().items():
         assert torch.equal(stopped.state_dict()[name], tensor), name
 

@@ -13,11 +13,11 @@ import yaml
 from PIL import Image
 
 from hff.cli import main
-from hff.comparison import Comparison, Row, Terms
-from hff.comparison.subjects import find_subjects
+from hff.comparison import Comparison, ComparisonSettings, MethodResult
+from hff.comparison.entrants import find_entrants
 from hff.config import fields_of, shown
 from hff.data import datasets
-from hff.experiment import Experiment, create_method, load_data
+from hff.experiment import Experiment
 from hff.methods import methods
 from hff.methods.hff import HFF
 
@@ -89,9 +89,9 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> list[Experiment]:
         known = datasets[experiment.data.name]
         shape, classes = known.in_shape, known.classes
         if shape is None or classes is None:
-            data = load_data(experiment)
+            data = experiment.load_data()
             shape, classes = data.in_shape, len(data.classes)
-        create_method(experiment, shape, classes)
+        experiment.create_method(shape, classes)
         begun.append(experiment)
         return {}
 
@@ -101,21 +101,21 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> list[Experiment]:
     class Planned(Comparison):
         """A comparison that finds its network for every method, and trains none."""
 
-        def __init__(self, folder: Path, terms: Terms, names: Any = None, **_: object) -> None:
+        def __init__(self, folder: Path, terms: ComparisonSettings, names: Any = None, **_: object) -> None:
             known = datasets[terms.data.name]
             assert known.in_shape
             assert known.classes
             names = names or sorted(methods)
             self.folder, self.terms = folder, terms
-            self.subjects, self.refused = find_subjects(terms, names, known.in_shape, known.classes)
-            assert set(self.subjects) | set(self.refused) == set(names)
+            self.entrants, self.unsupported = find_entrants(terms, names, known.in_shape, known.classes)
+            assert set(self.entrants) | set(self.unsupported) == set(names)
 
-        def go(self, watcher: Any = None) -> list[Row]:
+        def run(self, listener: Any = None) -> list[MethodResult]:
             return []
 
     monkeypatch.setattr("hff.comparison.Comparison", Planned)
     monkeypatch.setattr("hff.experiment.train", begin)
-    monkeypatch.setattr("hff.seeds.train", begin)
+    monkeypatch.setattr("hff.run_group.train", begin)
     monkeypatch.setattr("hff.data.get", get)
     return begun
 
@@ -174,7 +174,7 @@ def recipe() -> str:
 def test_the_recipe_of_the_guide_is_complete_and_known() -> None:
     experiment = Experiment.from_mapping(yaml.safe_load(recipe()))
     assert experiment.method.options["prototypes_per_class"] == 2
-    assert experiment.training.schedule == "cosine"
+    assert experiment.training.lr_schedule == "cosine"
 
 
 def test_the_guide_lists_the_options_of_hff_with_their_defaults() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hff.config import fields_of
 from hff.data import datasets
 from hff.errors import UserError
-from hff.experiment import Experiment, create_method, method_fields
+from hff.experiment import Experiment, method_fields
 from hff.methods import methods
 from hff.recipes import read, recipes
 from hff.training import Settings
@@ -50,7 +50,7 @@ def test_every_recipe_builds_on_the_shape_of_its_data(name: str) -> None:
     about = datasets[experiment.data.name]
     assert about.in_shape is not None
     assert about.classes is not None
-    create_method(experiment, about.in_shape, about.classes)
+    experiment.create_method(about.in_shape, about.classes)
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -74,7 +74,7 @@ def test_the_papers_recipes_hold_its_tables(name: str) -> None:
     assert network.items() <= experiment.network.options.items()
     assert method["aux_channels"] == auxiliary
     assert (training.epochs, training.learning_rate) == (epochs, rate)
-    assert (training.optimizer, training.schedule) == ("adam", "constant")
+    assert (training.optimizer, training.lr_schedule) == ("adam", "constant")
     assert (method["scale_input"], method["scale_similarity"]) == (scaled, scaled)
     assert (method["loss"], method["temperature"], method["prototypes_per_class"]) == ("smooth_margin", 10, 1)
     assert (method["prototype_update"], method["prototype_decay"]) == ("shadow", 0.99)
@@ -96,7 +96,7 @@ def test_twins_differ_in_nothing_but_the_method_and_its_rate(name: str) -> None:
 @pytest.mark.parametrize("method", sorted(set(methods) - {"hff", "backprop"}))
 def test_every_rival_has_recipes(method: str) -> None:
     data = ["mnist", "fashion_mnist"]
-    if "conv" in methods[method].facts.supports:
+    if "conv" in methods[method].info.supports:
         data.append("cifar10")
     for name in data:
         experiment = Experiment.from_mapping(read(f"{name}_{method}"))
@@ -118,9 +118,9 @@ def test_a_file_of_ones_own_is_a_recipe(tmp_path: Path) -> None:
 def test_a_broken_file_is_refused_by_name(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(text)
-    with pytest.raises(UserError, match=message) as refusal:
+    with pytest.raises(UserError, match=message) as unsupported_reason:
         read(str(path))
-    assert str(path) in str(refusal.value)
+    assert str(path) in str(unsupported_reason.value)
 
 
 def test_an_empty_file_is_the_default_experiment(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from hff.bench.cost import random_batch
 from hff.data import datasets
-from hff.experiment import Experiment, create_method
+from hff.experiment import Experiment
 from hff.recipes import read, recipes
-from hff.training.cost import random_batch
-from hff.training.optimisers import Optimisers
+from hff.training.optimizers import Optimizers
 
 
 @pytest.mark.slow
@@ -22,14 +22,14 @@ def test_one_step_at_full_size(name: str) -> None:
     info = datasets[experiment.data.name]
     assert info.in_shape is not None
     assert info.classes is not None
-    method = create_method(experiment, info.in_shape, info.classes)
+    method = experiment.create_method(info.in_shape, info.classes)
     stage = method.stages(1)[0]
-    optimisers = Optimisers(method, stage, experiment.training)
+    optimizers = Optimizers(method, stage, experiment.training)
     method.enter(stage)
     batch = random_batch(info.in_shape, info.classes, 4, step=0, views=method.views)
     for group, loss in method.update(batch, stage):
         assert torch.isfinite(loss)
-        optimisers.step(group, experiment.training.learning_rate)
+        optimizers.step(group, experiment.training.learning_rate)
         method.after_step(group)
     with torch.no_grad():
         assert torch.isfinite(method.eval()(batch.x)).all()

@@ -276,14 +276,14 @@ def angles_and_loss_of_training(tangent: bool) -> tuple[float, float, float]:
         means = hf.project(torch.stack([features()[labels == c].mean(0) for c in range(4)]))
         return float(torch.rad2deg(torch.acos((means * prototypes[:, 0]).sum(1))).mean())
 
-    optimiser = torch.optim.Adam([weights, prototypes], lr=0.02)
+    optimizer = torch.optim.Adam([weights, prototypes], lr=0.02)
     start = angle()
     for _ in range(300):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         vectors = hf.project(prototypes) if tangent else prototypes
         loss = hf.smooth_margin_loss(hf.class_scores(features(), vectors, 10.0), labels, 10.0)
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         with torch.no_grad():
             prototypes.copy_(hf.project(prototypes))
     return start, angle(), loss.item()

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hff import functional, methods, networks
-    from hff.data import DataSet, datasets, load
+    from hff.data import DataSet, datasets, load_data
     from hff.evaluation.evaluate import Evaluation, evaluate
-    from hff.experiment import Experiment, restore
-    from hff.methods import Method, create
+    from hff.experiment import Experiment, load_method
+    from hff.methods import Method, create_method
     from hff.methods.backprop import Backprop
     from hff.methods.hff import HFF
-    from hff.networks import network
+    from hff.networks import create_network
     from hff.training import Listener, Run, Settings
     from hff.training.fit import fit
 
@@ -27,26 +27,27 @@ __all__ = [
     "Method",
     "Run",
     "Settings",
-    "create",
+    "create_method",
+    "create_network",
     "datasets",
     "evaluate",
+    "evaluate_run",
     "fit",
     "functional",
-    "load",
+    "load_data",
+    "load_method",
     "methods",
-    "network",
     "networks",
-    "restore",
 ]
 
 _HOMES = {
-    "hff.data": ("DataSet", "datasets", "load"),
+    "hff.data": ("DataSet", "datasets", "load_data"),
     "hff.evaluation": ("Evaluation", "evaluate"),
-    "hff.experiment": ("Experiment", "restore"),
-    "hff.methods": ("Method", "create"),
+    "hff.experiment": ("Experiment", "evaluate_run", "load_method"),
+    "hff.methods": ("Method", "create_method"),
     "hff.methods.backprop": ("Backprop",),
     "hff.methods.hff": ("HFF",),
-    "hff.networks": ("network",),
+    "hff.networks": ("create_network",),
     "hff.training": ("Listener", "Run", "Settings", "fit"),
 }
 

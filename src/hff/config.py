@@ -87,12 +87,12 @@ def resolve(fields: Iterable[Field], values: Mapping[str, Any], prefix: str = ""
     return resolved
 
 
-def plain(value: Any) -> Any:
+def to_builtin(value: Any) -> Any:
     """The value as YAML and JSON have it: lists for tuples, text for paths."""
     if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: to_builtin(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [to_builtin(item) for item in value]
     return str(value) if isinstance(value, Path) else value
 
 

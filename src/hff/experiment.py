@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from hff.config import Field, fields_of, plain, resolve
-from hff.data import DataSet, datasets, load
+from hff.config import Field, fields_of, resolve, to_builtin
+from hff.data import DataSet, datasets, load_data
 from hff.errors import UserError, unknown
 from hff.evaluation import Evaluation, Split, evaluate
-from hff.methods import Method, create, methods
-from hff.networks import network, networks
+from hff.methods import Method, create_method, methods
+from hff.networks import create_network, networks
 from hff.training import Listener, Run, Settings, fit, pick_device
 
 OF_THE_MACHINE = ("name", "data_dir", "seed", "download")
@@ -23,7 +23,7 @@ SCALARS = (
 
 
 @dataclass(frozen=True)
-class Choice:
+class Selection:
     """A name from a registry with the options that belong to it, every one of them filled in."""
 
     name: str
@@ -34,9 +34,9 @@ class Choice:
 class Experiment:
     """All that decides the result of a training, apart from the machine."""
 
-    method: Choice
-    network: Choice
-    data: Choice
+    method: Selection
+    network: Selection
+    data: Selection
     training: Settings
     seed: int
     name: str
@@ -63,13 +63,27 @@ class Experiment:
         """The same, fully written out; `from_mapping` undoes it."""
         parts = {part: getattr(self, part) for part in PARTS}
         chosen = {part: {"name": choice.name, **choice.options} for part, choice in parts.items()}
-        mapping: dict[str, Any] = plain(
+        mapping: dict[str, Any] = to_builtin(
             {"name": self.name, **chosen, **asdict(self.training), "seed": self.seed}
         )
         return mapping
 
     def with_seed(self, seed: int) -> "Experiment":
         return replace(self, seed=seed)
+
+    def load_data(self, data_dir: Path | None = None) -> DataSet:
+        """The data; the seed decides which examples are held out for validation."""
+        return load_data(self.data.name, data_dir=data_dir, seed=self.seed, **self.data.options)
+
+    def create_method(self, in_shape: tuple[int, ...], classes: int) -> Method:
+        """The untrained method, for inputs [*in_shape]."""
+        network = create_network(self.network.name, in_shape, classes, **self.network.options)
+        return create_method(self.method.name, network, classes, seed=self.seed, **self.method.options)
+
+    def build(self, data_dir: Path | None = None, data: DataSet | None = None) -> tuple[Method, DataSet]:
+        """The untrained method and the data, which are loaded unless they are given."""
+        data = data or self.load_data(data_dir)
+        return self.create_method(data.in_shape, len(data.classes)), data
 
 
 def overridden(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,7 +107,7 @@ def overridden(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[
 
 
 def data_set_fields(name: str) -> list[Field]:
-    return fields_of(load, hidden=OF_THE_MACHINE)
+    return fields_of(load_data, hidden=OF_THE_MACHINE)
 
 
 def method_fields(name: str) -> list[Field]:
@@ -130,31 +144,12 @@ def _as_mapping(part: str, given: Any, named: bool = True) -> dict[str, Any]:
     return {"name": PARTS[part].default, **given} if named else dict(given)
 
 
-def _choice(part: str, given: Any) -> Choice:
+def _choice(part: str, given: Any) -> Selection:
     options = _as_mapping(part, given)
     name, about = options.pop("name"), PARTS[part]
     if not isinstance(name, str) or name not in about.registry:
         raise unknown(about.kind, str(name), about.registry)
-    return Choice(name, resolve(about.fields(name), options, prefix=f"{part}."))
-
-
-def load_data(experiment: Experiment, data_dir: Path | None = None) -> DataSet:
-    """The data of an experiment; its seed decides what is set apart for validation."""
-    return load(experiment.data.name, data_dir=data_dir, seed=experiment.seed, **experiment.data.options)
-
-
-def create_method(experiment: Experiment, in_shape: tuple[int, ...], classes: int) -> Method:
-    """The untrained method of an experiment, for inputs [*in_shape]."""
-    table = network(experiment.network.name, in_shape, classes, **experiment.network.options)
-    return create(experiment.method.name, table, classes, seed=experiment.seed, **experiment.method.options)
-
-
-def build(
-    experiment: Experiment, data_dir: Path | None = None, data: DataSet | None = None
-) -> tuple[Method, DataSet]:
-    """The untrained method and the data of an experiment; data that are loaded already serve."""
-    data = data or load_data(experiment, data_dir)
-    return create_method(experiment, data.in_shape, len(data.classes)), data
+    return Selection(name, resolve(about.fields(name), options, prefix=f"{part}."))
 
 
 def train(
@@ -167,7 +162,7 @@ def train(
     data: DataSet | None = None,
 ) -> dict[str, Any]:
     """Trains an experiment into a new run folder and gives the summary."""
-    method, data = build(experiment, data_dir, data)
+    method, data = experiment.build(data_dir, data)
     run = Run.create(out, experiment.to_mapping(), data)
     return _fit(experiment, method, data, run, device, listener)
 
@@ -185,18 +180,18 @@ def resume(
     if run.finished and summary is not None:
         return summary
     experiment = Experiment.from_mapping(run.config)
-    method, data = build(experiment, data_dir, data)
+    method, data = experiment.build(data_dir, data)
     return _fit(experiment, method, data, run, device, listener)
 
 
-def restore(run: Run) -> Method:
+def load_method(run: Run) -> Method:
     """The trained method of a run, in evaluation mode."""
-    method = create_method(Experiment.from_mapping(run.config), run.preprocessing.size, len(run.classes))
+    method = Experiment.from_mapping(run.config).create_method(run.preprocessing.size, len(run.classes))
     run.load_weights(method)
     return method.eval()
 
 
-def measure(
+def evaluate_run(
     run: Run,
     split: Split = "test",
     *,
@@ -205,11 +200,11 @@ def measure(
     data: DataSet | None = None,
 ) -> Evaluation:
     """Evaluates a run on a split and leaves the answer in its folder."""
-    data = data or load_data(Experiment.from_mapping(run.config), data_dir)
+    data = data or Experiment.from_mapping(run.config).load_data(data_dir)
     if data.classes != run.classes:
         raise UserError(f"The data set {data.name} has other classes than when {run.folder} was trained.")
     data = replace(data, preprocessing=run.preprocessing)
-    result = evaluate(restore(run), data, split, device=pick_device(device))
+    result = evaluate(load_method(run), data, split, device=pick_device(device))
     run.write_json(evaluation_file(split), result.to_json())
     return result
 

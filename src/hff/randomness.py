@@ -62,7 +62,7 @@ class Batch:
     """Which sample of the training split each row is [B]."""
     key: Key
     """(seed, stage, epoch, step): whatever a method draws for this batch hangs on it."""
-    further: tuple[Tensor, ...] = ()
+    other_views: tuple[Tensor, ...] = ()
     """More views of the same samples, each like x and augmented on its own, for methods that ask for them."""
     digest: Tensor | None = None
     """What the method's `digest` makes of x [B, D], in stages that have digests, where the loop keeps it."""
@@ -85,6 +85,6 @@ class Batch:
     def to(self, device: torch.device) -> "Batch":
         if self.x.device == device:
             return self
-        further = tuple(view.to(device) for view in self.further)
+        other_views = tuple(view.to(device) for view in self.other_views)
         digest = None if self.digest is None else self.digest.to(device)
-        return Batch(self.x.to(device), self.y.to(device), self.index, self.key, further, digest)
+        return Batch(self.x.to(device), self.y.to(device), self.index, self.key, other_views, digest)

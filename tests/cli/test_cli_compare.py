@@ -13,8 +13,8 @@ from rich.console import Console
 
 from hff.cli import main
 from hff.cli.compare import DISPENSABLE, seconds, table_of
-from hff.cli.parsing import Misuse
-from hff.comparison import Row
+from hff.cli.parsing import UsageError
+from hff.comparison import MethodResult
 
 Answer = Callable[[list[str]], Any]
 SMALL = ["--network", "mlp", "--network.widths", "16,12", "--data.limit", "200", "--batch-size", "64"]
@@ -135,7 +135,7 @@ def test_without_matplotlib_all_else_is_there(
 @pytest.mark.parametrize(("width", "without"), [(200, 0), (100, 1), (80, 3)])
 def test_a_narrow_terminal_gets_the_columns_that_matter(width: int, without: int) -> None:
     facts = (90.12, 89.34, "89.96 ± 0.10", 600.0, 10.5, 60.1, 123.4, 10, 13.5, 10_000, 1e-3, None)
-    rows = [Row("predictive_coding", "Predictive Coding", "cnn 30-60", *facts)]
+    rows = [MethodResult("predictive_coding", "Predictive Coding", "cnn 30-60", *facts)]
     table = table_of(rows, width)
     headers = [str(column.header) for column in table.columns]
     assert set(DISPENSABLE) - set(headers) >= set(DISPENSABLE[:without])
@@ -151,5 +151,5 @@ def test_a_narrow_terminal_gets_the_columns_that_matter(width: int, without: int
 )
 def test_times_are_read_as_typed(text: str, value: float) -> None:
     assert seconds(text) == value
-    with pytest.raises(Misuse):
+    with pytest.raises(UsageError):
         seconds(f"-{text}")

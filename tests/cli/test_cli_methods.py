@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hff.methods import methods
-from hff.networks import network
+from hff.networks import create_network
 
 Answer = Callable[[list[str]], Any]
 
@@ -15,7 +15,7 @@ Answer = Callable[[list[str]], Any]
 @pytest.mark.parametrize("name", methods)
 def test_train_eval_and_predict(name: str, answer: Answer, images: Path, tmp_path: Path) -> None:
     flags = ["--network.widths", "24,16"]
-    if methods[name].refusal(network("mlp", (1, 8, 8), 10, widths=(24, 16)), 10):
+    if methods[name].unsupported_reason(create_network("mlp", (1, 8, 8), 10, widths=(24, 16)), 10):
         flags = ["--network", "cnn", "--network.channels", "10,20"]
     out = str(tmp_path / "run")
     budget = ["--epochs", "2", "--data.limit", "128"]

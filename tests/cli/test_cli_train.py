@@ -15,7 +15,7 @@ import yaml
 
 from hff import __version__
 from hff.cli import VERBS, main
-from hff.display import LineDisplay
+from hff.cli.display import LineDisplay
 from hff.errors import UserError
 
 TINY = ["--network.widths", "32,16", "--epochs", "1"]
@@ -216,7 +216,7 @@ def test_an_interrupt_before_there_is_a_run_offers_nothing_to_resume(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("hff.experiment.load", interrupted)
+    monkeypatch.setattr("hff.experiment.load_data", interrupted)
     assert main(["train"]) == 130
     assert capsys.readouterr().err == "hff: Stopped.\n"
 

@@ -3,7 +3,7 @@ import time
 import pytest
 import torch
 
-from hff.data.augmentation import Augmentation, centre
+from hff.data.augmentation import Augmentation, center
 from hff.errors import UserError
 
 
@@ -56,7 +56,7 @@ def test_without_augmentation_the_centre_is_cut() -> None:
     assert torch.equal(Augmentation.none()(x, torch.zeros(1, 3), (1, 4, 4)), x[:, :, 1:5, 1:5])
     assert torch.equal(Augmentation(flip=True)(x, torch.ones(1, 3) * 0.9, (1, 4, 4)), x[:, :, 1:5, 1:5])
     table = torch.rand(3, 5)
-    assert centre(table, (5,)) is table
+    assert center(table, (5,)) is table
 
 
 def test_names_of_the_option() -> None:

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from tiny_files import PUBLIC, md5, packed, write_cifar10, write_mnist
 
-from hff.data import get, load, status
-from hff.data.download import fetch
-from hff.data.sources import IDX, Download, Source, sources
+from hff.data import get, load_data, status
+from hff.data.fetching.download import fetch
+from hff.data.fetching.sources import IDX, Download, Source, sources
 from hff.errors import UserError
 
 CONTENT = np.random.default_rng(0).bytes(700_000)
@@ -206,7 +206,7 @@ def test_get_an_archive(server: Server, tmp_path: Path, monkeypatch: pytest.Monk
     assert status("cifar10") == {"path": str(folder), "source": "cache"}
     assert get("cifar10") == folder
     assert len(server.requests) == 1
-    assert len(load("cifar10", validation=0).train) == 50
+    assert len(load_data("cifar10", validation=0).train) == 50
 
 
 def mnist_source(server: Server, folder: Path) -> Source:
@@ -225,7 +225,7 @@ def test_load_fetches_what_is_missing(
     assert told == {f"{name}.gz" for name in IDX}
     (folder / f"{IDX[3]}.gz").unlink()
     server.requests.clear()
-    assert len(load("mnist", data_dir=tmp_path / "mine", validation=0).train) == 40
+    assert len(load_data("mnist", data_dir=tmp_path / "mine", validation=0).train) == 40
     assert server.requests == [(f"{IDX[3]}.gz", None)]
 
 

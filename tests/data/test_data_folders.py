@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from hff.data import Augmentation, Batches, ImageFileExamples, TensorExamples, load
+from hff.data import Augmentation, Batches, ImageFileExamples, TensorExamples, load_data
 from hff.errors import UserError
 
 
@@ -28,7 +28,7 @@ def write_images(
 
 def test_classes_beside_each_other(tmp_path: Path) -> None:
     write_images(tmp_path, count=10)
-    data = load("folder", path=tmp_path)
+    data = load_data("folder", path=tmp_path)
     assert data.classes == ("a", "b")
     assert data.in_shape == (3, 8, 6)
     assert data.test is not None
@@ -37,7 +37,7 @@ def test_classes_beside_each_other(tmp_path: Path) -> None:
     assert isinstance(data.train, TensorExamples)
     bright = data.train.x.float().mean((1, 2, 3)) > 75
     assert torch.equal(bright.long(), data.train.labels)
-    again = load("folder", path=tmp_path, seed=5)
+    again = load_data("folder", path=tmp_path, seed=5)
     assert isinstance(again.test, TensorExamples)
     assert isinstance(data.test, TensorExamples)
     assert torch.equal(again.test.x, data.test.x)
@@ -47,7 +47,7 @@ def test_classes_beside_each_other(tmp_path: Path) -> None:
 def test_folders_for_training_and_testing(tmp_path: Path, name: str) -> None:
     write_images(tmp_path / "train", count=5)
     write_images(tmp_path / name, count=2)
-    data = load("folder", path=tmp_path, validation=0)
+    data = load_data("folder", path=tmp_path, validation=0)
     assert data.test is not None
     assert (len(data.train), len(data.test)) == (10, 4)
 
@@ -55,12 +55,12 @@ def test_folders_for_training_and_testing(tmp_path: Path, name: str) -> None:
 def test_a_class_may_be_called_train(tmp_path: Path) -> None:
     write_images(tmp_path, classes="ab")
     (tmp_path / "a").rename(tmp_path / "train")
-    assert load("folder", path=tmp_path).classes == ("b", "train")
+    assert load_data("folder", path=tmp_path).classes == ("b", "train")
 
 
 def test_statistics_are_those_of_the_training_split(tmp_path: Path) -> None:
     write_images(tmp_path, count=10)
-    data = load("folder", path=tmp_path)
+    data = load_data("folder", path=tmp_path)
     assert isinstance(data.train, TensorExamples)
     x = data.train.x.double() / 255
     np.testing.assert_allclose(data.preprocessing.mean, x.mean((0, 2, 3)), rtol=1e-12)
@@ -69,18 +69,18 @@ def test_statistics_are_those_of_the_training_split(tmp_path: Path) -> None:
 
 def test_grey_images_have_one_channel(tmp_path: Path) -> None:
     write_images(tmp_path, mode="L")
-    assert load("folder", path=tmp_path).in_shape == (1, 8, 6)
+    assert load_data("folder", path=tmp_path).in_shape == (1, 8, 6)
     Image.new("RGB", (6, 8)).save(tmp_path / "a" / "colour.png")
-    assert load("folder", path=tmp_path).in_shape == (3, 8, 6)
+    assert load_data("folder", path=tmp_path).in_shape == (3, 8, 6)
 
 
 def test_sizes(tmp_path: Path) -> None:
     write_images(tmp_path)
-    assert load("folder", path=tmp_path, size=5).in_shape == (3, 5, 5)
+    assert load_data("folder", path=tmp_path, size=5).in_shape == (3, 5, 5)
     write_images(tmp_path, classes="c", size=(9, 9))
-    assert load("folder", path=tmp_path).in_shape == (3, 64, 64)
+    assert load_data("folder", path=tmp_path).in_shape == (3, 64, 64)
     write_images(tmp_path / "large", size=(257, 257), count=2)
-    assert load("folder", path=tmp_path / "large").in_shape == (3, 64, 64)
+    assert load_data("folder", path=tmp_path / "large").in_shape == (3, 64, 64)
 
 
 def test_other_files_are_passed_over(tmp_path: Path) -> None:
@@ -89,23 +89,23 @@ def test_other_files_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "a" / ".hidden.png").write_text("some words")
     (tmp_path / ".cache").mkdir()
     (tmp_path / "labels.csv").write_text("a,b")
-    data = load("folder", path=tmp_path, validation=0)
+    data = load_data("folder", path=tmp_path, validation=0)
     assert data.test is not None
     assert len(data.train) + len(data.test) == 10
 
 
 def test_what_is_wrong_with_a_folder(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="There is no folder"):
-        load("folder", path=tmp_path / "missing")
+        load_data("folder", path=tmp_path / "missing")
     with pytest.raises(UserError, match="two or more classes"):
-        load("folder", path=tmp_path)
+        load_data("folder", path=tmp_path)
     write_images(tmp_path / "train")
     write_images(tmp_path / "test", classes="abc")
     with pytest.raises(UserError, match=r"class 'c' in .*test has no training images"):
-        load("folder", path=tmp_path)
+        load_data("folder", path=tmp_path)
     (tmp_path / "train" / "c").mkdir()
     with pytest.raises(UserError, match="c holds no images"):
-        load("folder", path=tmp_path)
+        load_data("folder", path=tmp_path)
 
 
 @pytest.mark.parametrize("whole_header", [True, False])
@@ -114,7 +114,7 @@ def test_a_corrupt_image_is_named(tmp_path: Path, whole_header: bool) -> None:
     broken = tmp_path / "b" / "3.png"
     broken.write_bytes(broken.read_bytes()[: 2000 if whole_header else 4])
     with pytest.raises(UserError, match=r"3\.png cannot be read as an image"):
-        load("folder", path=tmp_path)
+        load_data("folder", path=tmp_path)
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def imagenet(tmp_path: Path) -> Path:
 
 
 def test_imagenet(imagenet: Path) -> None:
-    data = load("imagenet", path=imagenet, size=28, validation=4)
+    data = load_data("imagenet", path=imagenet, size=28, validation=4)
     assert data.in_shape == (3, 28, 28)
     assert isinstance(data.train, ImageFileExamples)
     assert data.test is not None
@@ -148,11 +148,11 @@ def test_imagenet_is_found_in_the_environments_folder(
     home.mkdir()
     imagenet.rename(home / "imagenet")
     monkeypatch.setenv("HFF_DATA", str(home))
-    assert load("imagenet", size=8).classes == ("p", "q")
+    assert load_data("imagenet", size=8).classes == ("p", "q")
 
 
 def test_a_prediction_sees_what_evaluation_saw(imagenet: Path) -> None:
-    data = load("imagenet", path=imagenet, size=28)
+    data = load_data("imagenet", path=imagenet, size=28)
     assert isinstance(data.test, ImageFileExamples)
     seen = next(Batches.in_order(data.test, data.preprocessing, 6).epoch(0)).x
     for i, file in enumerate(data.test.files):
@@ -162,11 +162,11 @@ def test_a_prediction_sees_what_evaluation_saw(imagenet: Path) -> None:
 def test_imagenet_in_the_wrong_layout(tmp_path: Path) -> None:
     write_images(tmp_path)
     with pytest.raises(UserError, match=r"does not hold ImageNet as train/CLASS"):
-        load("imagenet", path=tmp_path)
+        load_data("imagenet", path=tmp_path)
 
 
 def test_files_are_decoded_ahead_in_order_and_threads_end(imagenet: Path) -> None:
-    data = load("imagenet", path=imagenet, size=28, validation=0)
+    data = load_data("imagenet", path=imagenet, size=28, validation=0)
     index = [torch.tensor([i, i + 1]) for i in range(0, 24, 2)]
     before = threading.active_count()
     stream = data.train.stream(index)
@@ -177,23 +177,23 @@ def test_files_are_decoded_ahead_in_order_and_threads_end(imagenet: Path) -> Non
 
 
 def test_a_broken_file_is_named_when_its_batch_comes(imagenet: Path) -> None:
-    data = load("imagenet", path=imagenet, size=28, validation=0)
+    data = load_data("imagenet", path=imagenet, size=28, validation=0)
     (imagenet / "train" / "q" / "4.png").write_text("broken")
     with pytest.raises(UserError, match=r"4\.png cannot be read as an image"):
         list(Batches.in_order(data.train, data.preprocessing, 6).epoch(0))
 
 
 def test_image_files_can_go_to_another_process(imagenet: Path) -> None:
-    data = load("imagenet", path=imagenet, size=28)
+    data = load_data("imagenet", path=imagenet, size=28)
     copy = pickle.loads(pickle.dumps(data.train))
     assert torch.equal(copy.fetch(torch.tensor([0])), data.train.fetch(torch.tensor([0])))
 
 
 def test_many_images_stay_in_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_images(tmp_path, count=10)
-    in_memory = load("folder", path=tmp_path)
-    monkeypatch.setattr("hff.data.folder.IN_MEMORY", 100)
-    on_disk = load("folder", path=tmp_path)
+    in_memory = load_data("folder", path=tmp_path)
+    monkeypatch.setattr("hff.data.readers.folder.IN_MEMORY", 100)
+    on_disk = load_data("folder", path=tmp_path)
     assert isinstance(on_disk.train, ImageFileExamples)
     every = torch.arange(len(in_memory.train))
     assert torch.equal(on_disk.train.fetch(every), in_memory.train.fetch(every))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tiny_files import cifar_rows, idx
 
-from hff.data.formats import read_cifar_binary, read_cifar_pickle, read_idx, read_pickle
+from hff.data.readers.formats import read_cifar_binary, read_cifar_pickle, read_idx, read_pickle
 from hff.errors import UserError
 
 LABELS = idx(np.array([3, 1, 4], dtype=np.uint8))

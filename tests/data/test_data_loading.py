@@ -8,8 +8,8 @@ import pytest
 import torch
 from tiny_files import cifar_rows, idx, write_cifar10, write_mnist
 
-from hff.data import Augmentation, Batches, DataSet, TensorExamples, datasets, load, status
-from hff.data.sources import IDX
+from hff.data import Augmentation, Batches, DataSet, TensorExamples, datasets, load_data, status
+from hff.data.fetching.sources import IDX
 from hff.errors import UserError
 
 
@@ -19,7 +19,7 @@ def stored(examples: object) -> torch.Tensor:
 
 
 def test_digits() -> None:
-    data = load("digits", validation=100)
+    data = load_data("digits", validation=100)
     info = datasets["digits"]
     assert data.validation is not None
     assert data.test is not None
@@ -30,7 +30,7 @@ def test_digits() -> None:
     x = torch.cat([batch.x for batch in Batches.in_order(data.train, data.preprocessing, 500).epoch(0)])
     assert abs(float(x.mean())) < 1e-5
     assert abs(float(x.std()) - 1) < 1e-3
-    again = load("digits", validation=100, seed=1)
+    again = load_data("digits", validation=100, seed=1)
     assert torch.equal(stored(again.test), stored(data.test))
     assert not torch.equal(stored(again.validation), stored(data.validation))
 
@@ -38,7 +38,7 @@ def test_digits() -> None:
 @pytest.mark.parametrize("compressed", [False, True])
 def test_mnist(tmp_path: Path, compressed: bool) -> None:
     arrays = write_mnist(tmp_path / "mnist", compressed=compressed)
-    data = load("mnist", data_dir=tmp_path, validation=0)
+    data = load_data("mnist", data_dir=tmp_path, validation=0)
     np.testing.assert_array_equal(stored(data.train)[:, 0].numpy(), arrays[IDX[0]])
     np.testing.assert_array_equal(stored(data.test)[:, 0].numpy(), arrays[IDX[2]])
     assert data.train.labels.tolist() == arrays[IDX[1]].tolist()
@@ -52,13 +52,13 @@ def test_fashion_mnist_is_not_taken_from_mnists_folder(tmp_path: Path) -> None:
     assert status("mnist", tmp_path)["path"] == str(tmp_path / "mnist")
     assert status("fashion_mnist", tmp_path) == {"path": None, "source": "not found"}
     write_mnist(tmp_path / "FashionMNIST" / "raw")
-    assert load("fashion_mnist", data_dir=tmp_path).classes[9] == "Ankle boot"
+    assert load_data("fashion_mnist", data_dir=tmp_path).classes[9] == "Ankle boot"
 
 
 @pytest.mark.parametrize("meta", [True, False])
 def test_cifar10_from_pickles(tmp_path: Path, meta: bool) -> None:
     parts = write_cifar10(tmp_path / "cifar-10-batches-py", meta)
-    data = load("cifar10", data_dir=tmp_path, validation=0)
+    data = load_data("cifar10", data_dir=tmp_path, validation=0)
     expected = np.concatenate([x for x, _ in parts[:5]])
     np.testing.assert_array_equal(stored(data.train).flatten(1).numpy(), expected)
     assert data.test is not None
@@ -73,7 +73,7 @@ def test_cifar10_from_binaries(tmp_path: Path) -> None:
     for i, name in enumerate((*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin")):
         x, y = cifar_rows(10, 10, i)
         (folder / name).write_bytes(np.concatenate([np.array(y, np.uint8)[:, None], x], axis=1).tobytes())
-    data = load("cifar10", data_dir=tmp_path, validation=0)
+    data = load_data("cifar10", data_dir=tmp_path, validation=0)
     assert stored(data.train).shape == (50, 3, 32, 32)
     np.testing.assert_array_equal(stored(data.test).flatten(1).numpy(), cifar_rows(10, 10, 5)[0])
 
@@ -87,7 +87,7 @@ def test_cifar100_fine_labels(tmp_path: Path) -> None:
         x, y = cifar_rows(100, 100, 0)
         batch = {"data": x, "fine_labels": y, "coarse_labels": [0] * 100}
         (folder / name).write_bytes(pickle.dumps(batch, protocol=2))
-    data = load("cifar100", data_dir=tmp_path, validation=0)
+    data = load_data("cifar100", data_dir=tmp_path, validation=0)
     assert data.train.labels.tolist() == list(range(100))
     assert data.classes[99] == "worm"
 
@@ -99,7 +99,7 @@ def test_a_wrong_list_of_classes(tmp_path: Path) -> None:
     meta = tmp_path / "cifar-10-batches-py" / "batches.meta"
     meta.write_bytes(pickle.dumps({"label_names": ["cat"]}))
     with pytest.raises(UserError, match=r"batches\.meta is damaged .*10 classes"):
-        load("cifar10", data_dir=tmp_path)
+        load_data("cifar10", data_dir=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_labels_that_do_not_fit(tmp_path: Path, labels: np.ndarray, words: str) 
     write_mnist(tmp_path / "mnist")
     (tmp_path / "mnist" / IDX[1]).write_bytes(idx(labels))
     with pytest.raises(UserError, match=words) as error:
-        load("mnist", data_dir=tmp_path)
+        load_data("mnist", data_dir=tmp_path)
     assert IDX[1] in str(error.value)
 
 
@@ -121,10 +121,10 @@ def test_images_of_another_size_and_no_images(tmp_path: Path) -> None:
     write_mnist(tmp_path / "mnist")
     (tmp_path / "mnist" / IDX[2]).write_bytes(idx(np.zeros((10, 27, 28), dtype=np.uint8)))
     with pytest.raises(UserError, match="27x28 pixels, not 28x28"):
-        load("mnist", data_dir=tmp_path)
+        load_data("mnist", data_dir=tmp_path)
     write_mnist(tmp_path / "mnist", test=0)
     with pytest.raises(UserError, match="is empty"):
-        load("mnist", data_dir=tmp_path)
+        load_data("mnist", data_dir=tmp_path)
 
 
 @pytest.fixture
@@ -152,11 +152,11 @@ def sizes(data: DataSet) -> tuple[int, int]:
     ],
 )
 def test_how_many_examples(mnist: Path, options: dict[str, float], expected: tuple[int, int]) -> None:
-    assert sizes(load("mnist", data_dir=mnist, **options)) == expected  # type: ignore[arg-type]
+    assert sizes(load_data("mnist", data_dir=mnist, **options)) == expected  # type: ignore[arg-type]
 
 
 def test_training_and_validation_share_no_image_and_keep_the_classes(mnist: Path) -> None:
-    data = load("mnist", data_dir=mnist, limit=100)
+    data = load_data("mnist", data_dir=mnist, limit=100)
     assert data.validation is not None
     train = {image.numpy().tobytes() for image in stored(data.train)}
     assert len(train) == 100
@@ -166,18 +166,18 @@ def test_training_and_validation_share_no_image_and_keep_the_classes(mnist: Path
 
 
 def test_first_classes_only(mnist: Path) -> None:
-    data = load("mnist", data_dir=mnist, classes=3)
+    data = load_data("mnist", data_dir=mnist, classes=3)
     assert data.classes == ("0", "1", "2")
     assert data.test is not None
     assert set(data.train.labels.tolist()) == set(data.test.labels.tolist()) == {0, 1, 2}
 
 
 def test_resized(mnist: Path) -> None:
-    data = load("mnist", data_dir=mnist, size=14)
+    data = load_data("mnist", data_dir=mnist, size=14)
     assert data.in_shape == data.preprocessing.size == (1, 14, 14)
     assert stored(data.train).shape[1:] == stored(data.test).shape[1:] == (1, 14, 14)
     assert stored(data.train).dtype == torch.uint8
-    before = stored(load("mnist", data_dir=mnist).train).float().mean()
+    before = stored(load_data("mnist", data_dir=mnist).train).float().mean()
     assert abs(float(stored(data.train).float().mean() - before)) < 1
 
 
@@ -198,24 +198,24 @@ def test_resized(mnist: Path) -> None:
 )
 def test_wrong_options(mnist: Path, options: dict[str, float], words: str) -> None:
     with pytest.raises(UserError, match=words):
-        load("mnist", data_dir=mnist, **options)  # type: ignore[arg-type]
+        load_data("mnist", data_dir=mnist, **options)  # type: ignore[arg-type]
 
 
 def test_unknown_and_missing_data_sets(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="did you mean 'cifar10'"):
-        load("cifar_10")
+        load_data("cifar_10")
     with pytest.raises(UserError, match="run `hff data get mnist`"):
-        load("mnist", download=False)
+        load_data("mnist", download=False)
     with pytest.raises(UserError, match=r"image-net\.org.*imagenet/train/CLASS"):
-        load("imagenet")
+        load_data("imagenet")
     for name in ("folder", "npz"):
         with pytest.raises(UserError, match="needs a path"):
-            load(name)
+            load_data(name)
 
 
 def test_every_option_has_a_line_of_help() -> None:
-    text = inspect.getdoc(load) or ""
-    for name in inspect.signature(load).parameters:
+    text = inspect.getdoc(load_data) or ""
+    for name in inspect.signature(load_data).parameters:
         assert f"\n    {name}: " in text
 
 

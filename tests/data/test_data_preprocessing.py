@@ -10,7 +10,7 @@ from hff.data import Preprocessing
 from hff.errors import UserError
 
 COLOUR = Preprocessing((0.5, 0.25, 0.0), (0.5, 0.25, 2.0), 255.0, (3, 4, 4))
-GREY = Preprocessing((0.0,), (1.0,), 255.0, (1, 4, 4))
+GRAY = Preprocessing((0.0,), (1.0,), 255.0, (1, 4, 4))
 
 
 def test_by_hand() -> None:
@@ -64,7 +64,7 @@ def test_wide_image_is_cut_to_its_centre(tmp_path: Path) -> None:
     pixels = np.zeros((40, 120), dtype=np.uint8)
     pixels[:, 30:90] = 255
     Image.fromarray(pixels).save(tmp_path / "wide.png")
-    result = GREY.read_image(tmp_path / "wide.png")
+    result = GRAY.read_image(tmp_path / "wide.png")
     assert result.shape == (1, 4, 4)
     torch.testing.assert_close(result, torch.ones(1, 4, 4))
 
@@ -73,7 +73,7 @@ def test_margin_is_cut_off(tmp_path: Path) -> None:
     pixels = np.zeros((80, 80), dtype=np.uint8)
     pixels[20:60, 20:60] = 255
     Image.fromarray(pixels).save(tmp_path / "a.png")
-    whole = GREY.read_image(tmp_path / "a.png")
+    whole = GRAY.read_image(tmp_path / "a.png")
     assert float(whole[0, 0, 0]) < 0.5
     middle = Preprocessing((0.0,), (1.0,), 255.0, (1, 4, 4), margin=2.0).read_image(tmp_path / "a.png")
     assert float(middle[0, 1:3, 1:3].min()) == 1
@@ -83,7 +83,7 @@ def test_margin_is_cut_off(tmp_path: Path) -> None:
 def test_colour_becomes_grey_and_grey_becomes_colour(tmp_path: Path) -> None:
     Image.new("RGB", (4, 4), (255, 255, 255)).save(tmp_path / "white.png")
     Image.new("L", (4, 4), 255).save(tmp_path / "grey.png")
-    torch.testing.assert_close(GREY.read_image(tmp_path / "white.png"), torch.ones(1, 4, 4))
+    torch.testing.assert_close(GRAY.read_image(tmp_path / "white.png"), torch.ones(1, 4, 4))
     assert COLOUR.read_image(str(tmp_path / "grey.png")).shape == (3, 4, 4)
 
 
@@ -95,9 +95,9 @@ def test_digits_scale_is_kept(tmp_path: Path) -> None:
 
 def test_sixteen_bits_and_floats_are_not_cut_off(tmp_path: Path) -> None:
     Image.fromarray(np.full((4, 4), 257 * 128, dtype=np.uint16)).save(tmp_path / "wide.png")
-    torch.testing.assert_close(GREY.read_image(tmp_path / "wide.png"), torch.full((1, 4, 4), 128 / 255))
+    torch.testing.assert_close(GRAY.read_image(tmp_path / "wide.png"), torch.full((1, 4, 4), 128 / 255))
     Image.fromarray(np.full((4, 4), 0.6, dtype=np.float32)).save(tmp_path / "float.tiff")
-    torch.testing.assert_close(GREY.read_image(tmp_path / "float.tiff"), torch.full((1, 4, 4), 0.6))
+    torch.testing.assert_close(GRAY.read_image(tmp_path / "float.tiff"), torch.full((1, 4, 4), 0.6))
 
 
 def test_picture_is_turned_upright(tmp_path: Path) -> None:
@@ -106,20 +106,20 @@ def test_picture_is_turned_upright(tmp_path: Path) -> None:
     exif = Image.Exif()
     exif[274] = 6
     Image.fromarray(pixels).save(tmp_path / "a.png", exif=exif)
-    result = GREY.read_image(tmp_path / "a.png")
+    result = GRAY.read_image(tmp_path / "a.png")
     assert result[0].mean(0).tolist() == [0, 0, 0, 1]
 
 
 def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
     (tmp_path / "note.png").write_text("no picture")
     with pytest.raises(UserError, match=r"note\.png cannot be read as an image \(no known format\)"):
-        GREY.read_image(tmp_path / "note.png")
+        GRAY.read_image(tmp_path / "note.png")
     with pytest.raises(UserError, match="There is no file"):
-        GREY.read_image(tmp_path / "missing.png")
+        GRAY.read_image(tmp_path / "missing.png")
     Image.new("RGB", (200, 200), (9, 99, 199)).save(tmp_path / "cut.jpg")
     (tmp_path / "cut.jpg").write_bytes((tmp_path / "cut.jpg").read_bytes()[:700])
     with pytest.raises(UserError, match=r"cut\.jpg cannot be read as an image \(.*truncated"):
-        GREY.read_image(tmp_path / "cut.jpg")
+        GRAY.read_image(tmp_path / "cut.jpg")
 
 
 def test_image_with_pixels_that_are_no_numbers(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_image_with_pixels_that_are_no_numbers(tmp_path: Path) -> None:
     pixels[1, 1] = np.nan
     Image.fromarray(pixels).save(tmp_path / "a.tiff")
     with pytest.raises(UserError, match="1 pixels that are NaN"):
-        GREY.read_image(tmp_path / "a.tiff")
+        GRAY.read_image(tmp_path / "a.tiff")
 
 
 def test_a_network_for_tables_takes_no_image(tmp_path: Path) -> None:

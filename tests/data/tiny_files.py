@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hff.data.sources import IDX, sources
+from hff.data.fetching.sources import IDX, sources
 
 PUBLIC = dict(sources)
 """The sources as they are, before a test changes them."""

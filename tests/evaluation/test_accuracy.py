@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from hff.errors import UserError
 from hff.evaluation import layer_accuracy
-from hff.methods import Facts, Method
-from hff.networks import network
+from hff.methods import Method, MethodInfo
+from hff.networks import create_network
 from hff.randomness import Batch
 
 
@@ -15,10 +15,10 @@ class Oracle(Method):
     """Layer 0 reads the label from the input, layer 1 says always class 0."""
 
     name = "oracle"
-    facts = Facts("Oracle", "none", "1", needs_negatives=False, gradient_reach=0)
+    info = MethodInfo("Oracle", "none", "1", needs_negatives=False, gradient_reach=0)
 
     def __init__(self, classes: int = 3) -> None:
-        super().__init__(network("mlp", (1,), classes, widths=(2, 2)), classes)
+        super().__init__(create_network("mlp", (1,), classes, widths=(2, 2)), classes)
         self.dropout = nn.Dropout(1.0)
         self.saw_gradients = False
 

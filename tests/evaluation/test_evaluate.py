@@ -7,14 +7,16 @@ from hff.data import Batches, DataSet
 from hff.errors import UserError
 from hff.evaluation import evaluate, layer_accuracy
 from hff.functional import fit_scale, information_bound
-from hff.methods import Method, create
-from hff.networks import network
+from hff.methods import Method, create_method
+from hff.networks import create_network
 from hff.training import Settings, fit
 
 
 @pytest.fixture(scope="module")
 def method(digits: DataSet) -> Method:
-    untrained = create("hff", network("mlp", digits.in_shape, 10, widths=(32, 24)), 10, read_out=0)
+    untrained = create_method(
+        "hff", create_network("mlp", digits.in_shape, 10, widths=(32, 24)), 10, read_out=0
+    )
     fit(untrained, digits, Settings(epochs=6, batch_size=32), device="cpu")
     return untrained
 
@@ -98,7 +100,7 @@ def test_few_classes_have_no_top5(digits: DataSet) -> None:
         each.subset(torch.nonzero(each.labels < 4).flatten()) for each in (digits.test, digits.validation)
     )
     data = replace(digits, classes=digits.classes[:4], test=few, validation=held_out)
-    method = create("hff", network("mlp", data.in_shape, 4, widths=(8,)), 4)
+    method = create_method("hff", create_network("mlp", data.in_shape, 4, widths=(8,)), 4)
     result = evaluate(method, data)
     assert result.top5 is None
     assert result.layers[0].top5 is None

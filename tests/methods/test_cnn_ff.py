@@ -6,18 +6,18 @@ from torch.nn import functional as F
 
 from hff.data import Batches, DataSet
 from hff.errors import UserError
-from hff.labels import Morphology
-from hff.methods import create, methods
+from hff.methods import create_method, methods
 from hff.methods.cnn_ff import ConvolutionalForwardForward
-from hff.networks import network
+from hff.modules.labels import Morphology
+from hff.networks import create_network
 from hff.randomness import Batch
 from hff.training import Settings, fit
-from hff.training.optimisers import Optimisers
+from hff.training.optimizers import Optimizers
 
 
 def small(depth: int = 3, **options: object) -> ConvolutionalForwardForward:
-    net = network("cnn_ff", (2, 8, 8), 4, channels=(5, 4, 3)[:depth], kernel=3)
-    method = create("cnn_ff", net, 4, **options)
+    net = create_network("cnn_ff", (2, 8, 8), 4, channels=(5, 4, 3)[:depth], kernel=3)
+    method = create_method("cnn_ff", net, 4, **options)
     assert isinstance(method, ConvolutionalForwardForward)
     return method
 
@@ -43,7 +43,7 @@ def test_the_gradient_of_the_first_layer_is_that_of_the_formula(
     """Against autograd on the rule, written out with waves, layer norm and loss of its own."""
     method = small(goodness=goodness, threshold=threshold, sharpness=sharpness, label_intensity=0.3)
     given = batch()
-    h, y = method.present(given)
+    h, y = method.training_inputs(given)
     found, _ = method.layer_step(0, h, y)
     affine = method.block(0).affine
     weight = affine.weight.detach().clone().requires_grad_()
@@ -112,11 +112,11 @@ def test_on_noise_the_side_head_learns_nothing() -> None:
     """With the label in its features the loss would fall to 0; without, it cannot stay below log C."""
     method = small(inference="head")
     (stage,) = method.stages(1)
-    optimisers = Optimisers(method, stage, Settings())
+    optimizers = Optimizers(method, stage, Settings())
     losses = []
     for step in range(60):
         for group, loss in method.update(batch(32, step), stage):
-            optimisers.step(group, 3e-3)
+            optimizers.step(group, 3e-3)
             if group == "head":
                 losses.append(float(loss))
     assert sum(losses[-20:]) / 20 > math.log(4)
@@ -144,7 +144,7 @@ def test_the_first_layer_can_stay_as_it_was_drawn() -> None:
 
 
 def test_what_it_cannot_train_is_refused() -> None:
-    linear = methods["cnn_ff"].refusal(network("mlp", (1, 8, 8), 4), 4)
+    linear = methods["cnn_ff"].unsupported_reason(create_network("mlp", (1, 8, 8), 4), 4)
     assert linear is not None
     assert "conv layers only" in linear
     with pytest.raises(UserError, match="between 0 and 1"):
@@ -153,8 +153,8 @@ def test_what_it_cannot_train_is_refused() -> None:
 
 def test_the_goodness_hangs_on_image_and_label_together(digits: DataSet) -> None:
     """No layer gets by with looking for a wave: the same wave on another class's image must lose goodness."""
-    net = network("cnn", digits.in_shape, 10, channels=(16, 32), kernel=5, norm="layer")
-    method = create("cnn_ff", net, 10)
+    net = create_network("cnn", digits.in_shape, 10, channels=(16, 32), kernel=5, norm="layer")
+    method = create_method("cnn_ff", net, 10)
     summary = fit(method, digits, Settings(epochs=5, batch_size=32, learning_rate=3e-3))
     assert summary["read_out_accuracy"] > 0.85
     assert digits.validation is not None

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from hff import functional
 from hff.data import DataSet
 from hff.errors import UserError
-from hff.methods import Stage, create
+from hff.methods import Stage, create_method
 from hff.methods.cwconv import CwConv
-from hff.networks import network
+from hff.networks import create_network
 from hff.randomness import Batch
 from hff.training import Settings, fit
 
@@ -20,8 +20,8 @@ SHAPE = (3, 8, 8)
 
 
 def cwconv(channels: tuple[int, ...] = (8, 12), classes: int = CLASSES, **options: object) -> CwConv:
-    net = network("cnn", SHAPE, classes, channels=channels, norm="batch", norm_at="output")
-    method = create("cwconv", net, classes, **options)
+    net = create_network("cnn", SHAPE, classes, channels=channels, norm="batch", norm_at="output")
+    method = create_method("cwconv", net, classes, **options)
     assert isinstance(method, CwConv)
     return method
 
@@ -139,8 +139,8 @@ def test_a_layer_at_rest_changes_nothing_not_even_its_running_statistics() -> No
 
 
 def test_training_with_intervals(digits: DataSet) -> None:
-    net = network("cnn", digits.in_shape, 10, channels=(10, 20), norm="batch", norm_at="output")
-    method = create("cwconv", net, 10, ends=(0.3, 0.6))
+    net = create_network("cnn", digits.in_shape, 10, channels=(10, 20), norm="batch", norm_at="output")
+    method = create_method("cwconv", net, 10, ends=(0.3, 0.6))
     summary = fit(method, digits, Settings(epochs=4, batch_size=32, learning_rate=1e-2))
     assert summary["epochs"] == 4
     assert summary["loss"].keys() == {"classifier"}
@@ -149,8 +149,8 @@ def test_training_with_intervals(digits: DataSet) -> None:
 
 @pytest.mark.parametrize("loss", ["competition", "threshold"])
 def test_goodness_alone_predicts_digits(loss: str, digits: DataSet) -> None:
-    net = network("cnn", digits.in_shape, 10, channels=(20, 40), norm="batch", norm_at="output")
-    method = create("cwconv", net, 10, loss=loss, predictor="goodness")
+    net = create_network("cnn", digits.in_shape, 10, channels=(20, 40), norm="batch", norm_at="output")
+    method = create_method("cwconv", net, 10, loss=loss, predictor="goodness")
     summary = fit(method, digits, Settings(epochs=4, batch_size=32, learning_rate=1e-2))
     assert summary["read_out_accuracy"] > 0.8
 
@@ -195,10 +195,10 @@ def test_channels_that_the_classes_do_not_divide_are_refused() -> None:
 
 def test_linear_layers_are_refused() -> None:
     with pytest.raises(UserError, match="trains conv layers only"):
-        create("cwconv", network("mlp", (5,), CLASSES, widths=(8,)), CLASSES)
+        create_method("cwconv", create_network("mlp", (5,), CLASSES, widths=(8,)), CLASSES)
 
 
 def test_the_papers_network() -> None:
-    method = create("cwconv", network("channelwise", (3, 32, 32), 10), 10)
+    method = create_method("cwconv", create_network("channelwise", (3, 32, 32), 10), 10)
     assert method.groups == [10] * 4
     assert method.classifier.in_features == 480 * 8 * 8

@@ -8,13 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hff.errors import UserError
-from hff.feedback import DenseFeedback
-from hff.methods import create
+from hff.methods import create_method
 from hff.methods.dfa import DFA
-from hff.networks import network
+from hff.modules.feedback import DenseFeedback
+from hff.networks import create_network
 from hff.randomness import Batch
 from hff.training import Settings
-from hff.training.optimisers import Optimisers
+from hff.training.optimizers import Optimizers
 
 CLASSES = 4
 X, Y = torch.randn(6, 5, generator=torch.Generator().manual_seed(1)), torch.arange(6) % CLASSES
@@ -22,15 +22,15 @@ IMAGES = torch.randn(6, 2, 6, 6, generator=torch.Generator().manual_seed(2))
 
 
 def mlp(activation: str = "tanh", name: str = "dfa", dropout: float = 0.0, **options: Any) -> DFA:
-    net = network("mlp", (5,), CLASSES, widths=(7, 6), activation=activation, dropout=dropout)
-    method = create(name, net, CLASSES, **options)
+    net = create_network("mlp", (5,), CLASSES, widths=(7, 6), activation=activation, dropout=dropout)
+    method = create_method(name, net, CLASSES, **options)
     assert isinstance(method, DFA)
     return method
 
 
 def cnn(**options: Any) -> DFA:
-    net = network("cnn", (2, 6, 6), CLASSES, channels=(3, 5), activation="tanh")
-    method = create("dfa", net, CLASSES, **options)
+    net = create_network("cnn", (2, 6, 6), CLASSES, channels=(3, 5), activation="tanh")
+    method = create_method("dfa", net, CLASSES, **options)
     assert isinstance(method, DFA)
     return method
 
@@ -137,8 +137,8 @@ def test_no_gradient_crosses_blocks() -> None:
 
 
 def test_dropout_masks_the_signal_too() -> None:
-    net = network("mlp", (5,), CLASSES, widths=(400,), activation="identity", dropout=0.5)
-    method = create("dfa", net, CLASSES)
+    net = create_network("mlp", (5,), CLASSES, widths=(400,), activation="identity", dropout=0.5)
+    method = create_method("dfa", net, CLASSES)
     assert isinstance(method, DFA)
     found = learn(method, X[:1], Y[:1])
     silent = found["blocks.1.affine.weight"].abs().sum(0) == 0
@@ -147,10 +147,10 @@ def test_dropout_masks_the_signal_too() -> None:
 
 
 def test_the_range_of_the_feedback() -> None:
-    net = network("cnn", (2, 32, 32), CLASSES, channels=(30,))
+    net = create_network("cnn", (2, 32, 32), CLASSES, channels=(30,))
     units = 30 * 16 * 16
     for spread, count in (("dense", units), ("replicated", 30)):
-        method = create("dfa", net, CLASSES, conv_feedback=spread, feedback_scale=2)
+        method = create_method("dfa", net, CLASSES, conv_feedback=spread, feedback_scale=2)
         assert isinstance(method, DFA)
         drawn = feedback(method, 0)
         assert drawn.shape == (CLASSES, count)
@@ -161,13 +161,13 @@ def test_the_range_of_the_feedback() -> None:
 def test_feedback_is_saved_and_stays_as_drawn(name: str) -> None:
     method, other = mlp(name=name), mlp("relu", name=name)
     stage = method.stages(1)[0]
-    optimisers = Optimisers(method, stage, Settings(weight_decay=0.1))
+    optimizers = Optimizers(method, stage, Settings(weight_decay=0.1))
     before = {key: value.clone() for key, value in method.feedback.state_dict().items()}
     forward = method.block(0).affine.weight.detach().clone()
     assert len(before) == (2 if name == "dfa" else 4)
     for _ in range(3):
         for group, _ in method.update(Batch(X, Y, torch.arange(6), (0,)), stage):
-            optimisers.step(group, 1e-2)
+            optimizers.step(group, 1e-2)
     assert not torch.equal(forward, method.block(0).affine.weight)
     changed = {key: value + 1 for key, value in method.state_dict().items()}
     other.load_state_dict(changed)
@@ -186,8 +186,8 @@ def test_from_zero_the_first_steps_have_the_structure_of_the_feedback() -> None:
 
 
 def test_convolutions_may_rest_at_their_random_start() -> None:
-    net = network("direct_feedback", (3, 16, 16), CLASSES, width_factor=1 / 32)
-    method = create("dfa", net, CLASSES, rest="conv", start="zero")
+    net = create_network("direct_feedback", (3, 16, 16), CLASSES, width_factor=1 / 32)
+    method = create_method("dfa", net, CLASSES, rest="conv", start="zero")
     assert isinstance(method, DFA)
     stage = method.stages(2)[0]
     assert stage.blocks == (3, 4, 5)

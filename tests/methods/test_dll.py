@@ -8,20 +8,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hff.errors import UserError
-from hff.methods import create
+from hff.methods import create_method
 from hff.methods.dll import DLL
-from hff.networks import network
+from hff.networks import create_network
 from hff.randomness import Batch
 from hff.training import Settings
-from hff.training.optimisers import Optimisers
+from hff.training.optimizers import Optimizers
 
 CLASSES = 4
 X, Y = torch.randn(6, 5, generator=torch.Generator().manual_seed(1)), torch.arange(6) % CLASSES
 
 
 def mlp(**options: Any) -> DLL:
-    net = network("mlp", (5,), CLASSES, widths=(7, 6), activation="tanh", bias=False)
-    method = create("dll", net, CLASSES, **options)
+    net = create_network("mlp", (5,), CLASSES, widths=(7, 6), activation="tanh", bias=False)
+    method = create_method("dll", net, CLASSES, **options)
     assert isinstance(method, DLL)
     return method
 
@@ -90,8 +90,8 @@ def test_with_the_forward_weights_as_feedback_it_is_backpropagation(table: str) 
         "simcnn": {"widths": (4, 6, 6), "downsample_at": (1,)},
         "dll_cnn": {"width_factor": 1 / 16},
     }
-    net = network(table, (3, 32, 32), CLASSES, **options.get(table, {"width_factor": 1 / 32}))
-    method = create("dll", net, CLASSES)
+    net = create_network(table, (3, 32, 32), CLASSES, **options.get(table, {"width_factor": 1 / 32}))
+    method = create_method("dll", net, CLASSES)
     assert isinstance(method, DLL)
     for layer, feedback in enumerate(method.feedback, start=1):
         feedback.weight.copy_(method.block(layer).affine.weight.detach())
@@ -126,8 +126,8 @@ def test_learned_feedback_lowers_or_raises_what_it_relays(sign: str, factor: int
 
 
 def test_learned_feedback_of_convolutions_is_not_scrambled() -> None:
-    net = network("cnn", (2, 6, 6), CLASSES, channels=(3, 4), activation="tanh", bias=False)
-    method = create("dll", net, CLASSES, feedback="learned")
+    net = create_network("cnn", (2, 6, 6), CLASSES, channels=(3, 4), activation="tanh", bias=False)
+    method = create_method("dll", net, CLASSES, feedback="learned")
     assert isinstance(method, DLL)
     passed: dict[int, Tensor] = {}
     relay = method.relay
@@ -152,7 +152,7 @@ def test_learned_feedback_has_a_rate_of_its_own() -> None:
     assert (blocks.learning_rate, feedback.learning_rate) == (1, 0.25)
     before = [each.weight.detach().clone() for each in method.feedback]
     learn(method)
-    Optimisers(method, stage, Settings()).step("network", 1e-2)
+    Optimizers(method, stage, Settings()).step("network", 1e-2)
     for each, old in zip(method.feedback, before, strict=True):
         assert (each.weight.detach() - old).abs().max() == pytest.approx(2.5e-3, rel=0.01)
     assert not mlp().parameter_groups(stage)["network"][1].parameters
@@ -173,8 +173,8 @@ def test_relayed_errors_of_a_sample_are_cut_off() -> None:
 
 
 def test_starting_weights() -> None:
-    net = network("mlp", (50,), CLASSES, widths=(80, 80))
-    method = create("dll", net, CLASSES, weight_scale=0.5, feedback_scale=2)
+    net = create_network("mlp", (50,), CLASSES, widths=(80, 80))
+    method = create_method("dll", net, CLASSES, weight_scale=0.5, feedback_scale=2)
     assert isinstance(method, DLL)
     assert method.block(1).affine.weight.detach().std() == pytest.approx(0.5, rel=0.05)
     assert method.feedback[0].weight.std() == pytest.approx(2, rel=0.05)
@@ -182,7 +182,7 @@ def test_starting_weights() -> None:
 
 def test_mistakes_are_refused() -> None:
     with pytest.raises(UserError, match="activations with a derivative, which 'step' has not"):
-        create("dll", network("mlp", (5,), CLASSES, activation="step"), CLASSES)
+        create_method("dll", create_network("mlp", (5,), CLASSES, activation="step"), CLASSES)
     with pytest.raises(UserError, match="label_smoothing"):
         mlp(label_smoothing=1)
     with pytest.raises(UserError, match="error_clamp"):

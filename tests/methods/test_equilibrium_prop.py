@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hff.errors import UserError
-from hff.methods import create
+from hff.methods import create_method
 from hff.methods.equilibrium_prop import EquilibriumProp
-from hff.networks import Network, Row, network
+from hff.networks import Network, Row, create_network
 from hff.networks.tables import HALVING
 from hff.randomness import Batch
 
@@ -23,7 +23,7 @@ NETWORKS = {
 
 
 def make(net: Network, classes: int = CLASSES, **options: Any) -> EquilibriumProp:
-    method = create("equilibrium_prop", net, classes, **options)
+    method = create_method("equilibrium_prop", net, classes, **options)
     assert isinstance(method, EquilibriumProp)
     return method.double()
 
@@ -166,7 +166,7 @@ def test_the_update_tends_to_the_gradient_with_the_nudge(
 
 
 def test_convolutions_with_pooling_learn_along_the_gradient_at_the_default_nudge() -> None:
-    net = network("cnn", (3, 8, 8), CLASSES, channels=(6, 8))
+    net = create_network("cnn", (3, 8, 8), CLASSES, channels=(6, 8))
     method = make(net, weight_gain=0.5, free_steps=60, nudged_steps=30)
     batch = batch_for(net)
     true = true_gradient(method, batch)
@@ -241,7 +241,9 @@ def test_gain_and_rates_of_layers() -> None:
 @pytest.mark.parametrize("options", [{"norm": "batch"}, {"dropout": 0.1}])
 def test_norms_and_dropout_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="norms or dropout; choose a network without them"):
-        create("equilibrium_prop", network("mlp", (6,), CLASSES, widths=(5,), **options), CLASSES)
+        create_method(
+            "equilibrium_prop", create_network("mlp", (6,), CLASSES, widths=(5,), **options), CLASSES
+        )
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hff.errors import UserError
-from hff.feedback import Feedback
-from hff.methods import create
+from hff.methods import create_method
 from hff.methods.fa import FA
-from hff.networks import network
+from hff.modules.feedback import Feedback
+from hff.networks import create_network
 from hff.randomness import Batch
 from hff.training import Settings
-from hff.training.optimisers import Optimisers
+from hff.training.optimizers import Optimizers
 
 CLASSES = 4
 X, Y = torch.randn(6, 5, generator=torch.Generator().manual_seed(1)), torch.arange(6) % CLASSES
@@ -28,8 +28,8 @@ TABLES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
 
 
 def mlp(activation: str = "tanh", **options: Any) -> FA:
-    net = network("mlp", (5,), CLASSES, widths=(7, 6), activation=activation)
-    method = create("fa", net, CLASSES, **options)
+    net = create_network("mlp", (5,), CLASSES, widths=(7, 6), activation=activation)
+    method = create_method("fa", net, CLASSES, **options)
     assert isinstance(method, FA)
     return method
 
@@ -68,7 +68,7 @@ def test_the_rule_written_out() -> None:
 @pytest.mark.parametrize("table", TABLES)
 def test_with_the_forward_weights_as_feedback_it_is_backpropagation(table: str, head: str) -> None:
     shape, options = TABLES[table]
-    method = create("fa", network(table, shape, CLASSES, **options), CLASSES, head=head)
+    method = create_method("fa", create_network(table, shape, CLASSES, **options), CLASSES, head=head)
     assert isinstance(method, FA)
     x = torch.randn(6, *shape)
 
@@ -91,8 +91,8 @@ def test_with_the_forward_weights_as_feedback_it_is_backpropagation(table: str, 
 
 
 def test_dropout_masks_the_error_too() -> None:
-    net = network("mlp", (5,), CLASSES, widths=(400,), activation="identity", dropout=0.5)
-    method = create("fa", net, CLASSES)
+    net = create_network("mlp", (5,), CLASSES, widths=(400,), activation="identity", dropout=0.5)
+    method = create_method("fa", net, CLASSES)
     assert isinstance(method, FA)
     found = learn(method, X[:1], Y[:1])
     silent = found["blocks.1.affine.weight"].abs().sum(0) == 0
@@ -115,12 +115,12 @@ def test_sign_symmetry_follows_the_forward_weights() -> None:
 def test_random_feedback_is_saved_and_stays_as_drawn() -> None:
     method, other = mlp(), mlp("relu")
     stage = method.stages(1)[0]
-    optimisers = Optimisers(method, stage, Settings(weight_decay=0.1))
+    optimizers = Optimizers(method, stage, Settings(weight_decay=0.1))
     before = [each.weight.clone() for each in feedback(method)]
     forward = method.block(1).affine.weight.detach().clone()
     for _ in range(3):
         for group, _ in method.update(Batch(X, Y, torch.arange(6), (0,)), stage):
-            optimisers.step(group, 1e-2)
+            optimizers.step(group, 1e-2)
     assert not torch.equal(forward, method.block(1).affine.weight)
     for each, old in zip(feedback(method), before, strict=True):
         assert torch.equal(each.weight, old)
@@ -148,11 +148,11 @@ def test_angles_and_norms_of_feedback_and_forward_weights() -> None:
 def test_forward_weights_align_with_the_feedback() -> None:
     method = mlp(start="zero")
     stage = method.stages(1)[0]
-    optimisers = Optimisers(method, stage, Settings())
+    optimizers = Optimizers(method, stage, Settings())
     assert method.diagnostics()["block2_angle"] == 90
     for _ in range(30):
         for group, _ in method.update(Batch(X, Y, torch.arange(6), (0,)), stage):
-            optimisers.step(group, 1e-2)
+            optimizers.step(group, 1e-2)
     assert method.diagnostics()["block2_angle"] < 75
 
 
@@ -185,6 +185,6 @@ def test_mistakes_are_refused() -> None:
         with pytest.raises(UserError, match=f"No error passes a {dead} layer"):
             mlp(dead, start="zero")
     for options in ({"bias": False}, {"norm": "batch"}):
-        net = network("mlp", (5,), CLASSES, widths=(7,), **options)
+        net = create_network("mlp", (5,), CLASSES, widths=(7,), **options)
         with pytest.raises(UserError, match="No error passes a relu layer"):
-            create("fa", net, CLASSES, start="zero", bias_start=0.1)
+            create_method("fa", net, CLASSES, start="zero", bias_start=0.1)

@@ -3,15 +3,15 @@ import torch
 
 from hff import functional
 from hff.data import DataSet
-from hff.methods import Method, create
+from hff.methods import Method, create_method
 from hff.methods.ff import ForwardForward
-from hff.networks import network
+from hff.networks import create_network
 from hff.randomness import Batch
 from hff.training import Settings, fit
 
 
 def small(**options: object) -> ForwardForward:
-    method = create("ff", network("mlp", (1, 5, 5), 4, widths=(12, 9, 7)), 4, **options)
+    method = create_method("ff", create_network("mlp", (1, 5, 5), 4, widths=(12, 9, 7)), 4, **options)
     assert isinstance(method, ForwardForward)
     return method
 
@@ -37,7 +37,7 @@ def test_the_gradient_is_the_closed_form(goodness: str, sharpness: float) -> Non
     """dL/dW = mean over samples of 2 s (sigma(s (G_neg - theta)) h x^T - sigma(s (theta - G_pos)) h x^T)."""
     method = small(goodness=goodness, sharpness=sharpness, threshold=0.7)
     given = batch()
-    h, y = method.present(given)
+    h, y = method.training_inputs(given)
     method.layer_step(0, h, y)
     x = functional.unit_power(h).flatten(1).double()
     affine = method.block(0).affine
@@ -71,13 +71,13 @@ def test_all_layers_but_the_first_decide() -> None:
     x = torch.randn(5, 1, 5, 5)
     scores = dict(method.layer_scores(x))
     assert torch.allclose(method(x), (scores[1] + scores[2]) / 2)
-    single = create("ff", network("mlp", (1, 5, 5), 4, widths=(12,)), 4).eval()
+    single = create_method("ff", create_network("mlp", (1, 5, 5), 4, widths=(12,)), 4).eval()
     assert torch.allclose(single(x), dict(single.layer_scores(x))[0])
     assert torch.allclose(small(read_out=0).eval()(x), scores[0])
 
 
 def test_a_table_keeps_its_features_and_gets_the_label_appended() -> None:
-    method = create("ff", network("mlp", (6,), 3, widths=(8,)), 3, label_intensity=2.0)
+    method = create_method("ff", create_network("mlp", (6,), 3, widths=(8,)), 3, label_intensity=2.0)
     assert isinstance(method, ForwardForward)
     written = method.encoding(torch.arange(6.0)[None], torch.tensor([1]))
     assert written.tolist() == [[0, 1, 2, 3, 4, 5, 0, 2, 0]]
@@ -123,14 +123,14 @@ def test_hard_negatives_follow_the_side_head_and_are_never_true() -> None:
 
 @pytest.mark.parametrize(("share", "spans"), [("each", [4, 4, 4]), ("shared", [2, 1, 1])])
 def test_greedy_trains_one_layer_after_the_other(share: str, spans: list[int]) -> None:
-    method = small(schedule="greedy", greedy_epochs=share)
+    method = small(layer_order="greedy", greedy_epochs=share)
     stages = method.stages(4)
     assert [(stage.blocks, stage.epochs) for stage in stages] == [((i,), n) for i, n in enumerate(spans)]
     assert [group for group, _ in method.update(batch(), stages[1])] == ["block1"]
 
 
 def test_hard_negatives_and_the_head_learn_digits(digits: DataSet) -> None:
-    net = network("mlp", digits.in_shape, 10, widths=(64, 64))
-    method: Method = create("ff", net, 10, negatives="hard", inference="head")
+    net = create_network("mlp", digits.in_shape, 10, widths=(64, 64))
+    method: Method = create_method("ff", net, 10, negatives="hard", inference="head")
     summary = fit(method, digits, Settings(epochs=5, batch_size=32, learning_rate=3e-3))
     assert summary["read_out_accuracy"] > 0.85

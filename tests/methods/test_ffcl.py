@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from hff.errors import UserError
-from hff.labels import wrong_labels
-from hff.methods import create, methods
+from hff.methods import create_method, methods
 from hff.methods.ffcl import FFCL
-from hff.networks import Network, network
+from hff.modules.labels import wrong_labels
+from hff.networks import Network, create_network
 from hff.randomness import Batch
 
 CLASSES = 4
@@ -18,11 +18,11 @@ SIZE = 6
 
 
 def net() -> Network:
-    return network("mlp", (5,), CLASSES, widths=(7, 8, 6))
+    return create_network("mlp", (5,), CLASSES, widths=(7, 8, 6))
 
 
 def ffcl(table: Network | None = None, **options: object) -> FFCL:
-    method = create("ffcl", table or net(), CLASSES, **options)
+    method = create_method("ffcl", table or net(), CLASSES, **options)
     assert isinstance(method, FFCL)
     return method
 
@@ -112,7 +112,7 @@ def test_prediction_tries_every_class_in_the_last_step(forward_features: str) ->
 def test_large_batches_are_scored_in_parts_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     method, x = ffcl().eval(), torch.randn(5, 5)
     whole = dict(method.layer_scores(x))
-    monkeypatch.setattr("hff.methods.pairs.NUMBERS_AT_ONCE", 2 * 8 * CLASSES)
+    monkeypatch.setattr("hff.methods.families.pairs.NUMBERS_AT_ONCE", 2 * 8 * CLASSES)
     parts = dict(method.layer_scores(x))
     assert all(torch.allclose(whole[layer], parts[layer], atol=1e-6) for layer in whole)
 
@@ -185,7 +185,9 @@ def test_a_louder_label_leaves_less_to_the_image() -> None:
 
 
 def test_images_and_other_norms_work() -> None:
-    table = network("mlp", (1, 4, 4), CLASSES, widths=(6, 6), norm="layer", norm_at="input", dropout=0.1)
+    table = create_network(
+        "mlp", (1, 4, 4), CLASSES, widths=(6, 6), norm="layer", norm_at="input", dropout=0.1
+    )
     method = ffcl(table)
     x = torch.randn(SIZE, 1, 4, 4)
     given = Batch(x, torch.arange(SIZE) % CLASSES, torch.arange(SIZE), (0, 0, 0, 0))
@@ -206,6 +208,6 @@ def test_mistakes_are_named_and_the_reconstruction_says_so() -> None:
     with pytest.raises(UserError, match="label_scale must be positive"):
         ffcl(label_scale=0.0)
     with pytest.raises(UserError, match="trains linear layers only"):
-        ffcl(network("cnn", (1, 8, 8), CLASSES, channels=(4,)))
-    assert "reconstruction" in methods["ffcl"].facts.title
+        ffcl(create_network("cnn", (1, 8, 8), CLASSES, channels=(4,)))
+    assert "reconstruction" in methods["ffcl"].info.title
     assert "reconstruction" in (methods["ffcl"].__doc__ or "")

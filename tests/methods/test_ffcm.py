@@ -10,10 +10,10 @@ from torch import Tensor
 from hff import functional
 from hff.data import DataSet
 from hff.errors import UserError
-from hff.labels import one_hot_encoding, wrong_labels
-from hff.methods import create
+from hff.methods import create_method
 from hff.methods.ffcm import FFCM, margins
-from hff.networks import Network, network
+from hff.modules.labels import one_hot_encoding, wrong_labels
+from hff.networks import Network, create_network
 from hff.randomness import Batch
 from hff.training import Settings, fit
 
@@ -22,14 +22,16 @@ SIZE = 6
 
 
 def ffcm(table: Network | None = None, **options: object) -> FFCM:
-    method = create("ffcm", table or network("mlp", (5,), CLASSES, widths=(40, 30)), CLASSES, **options)
+    method = create_method(
+        "ffcm", table or create_network("mlp", (5,), CLASSES, widths=(40, 30)), CLASSES, **options
+    )
     assert isinstance(method, FFCM)
     return method
 
 
 def batch(views: int = 1) -> Batch:
-    x, *further = torch.randn(views, SIZE, 5)
-    return Batch(x, torch.arange(SIZE) % CLASSES, torch.arange(SIZE), (0, 0, 0, 0), tuple(further))
+    x, *other_views = torch.randn(views, SIZE, 5)
+    return Batch(x, torch.arange(SIZE) % CLASSES, torch.arange(SIZE), (0, 0, 0, 0), tuple(other_views))
 
 
 def by_loops(
@@ -107,7 +109,7 @@ def test_margins_shrink_with_depth() -> None:
 def test_each_layer_learns_by_the_cosines_of_all_views(views: int) -> None:
     method, given = ffcm(views=views), batch(views)
     assert method.views == views
-    h, y = torch.cat([given.x, *given.further]), given.y.repeat(views)
+    h, y = torch.cat([given.x, *given.other_views]), given.y.repeat(views)
     expected = []
     for layer, margin in enumerate((0.4, 0.1)):
         a = torch.relu(F.linear(h, method.block(layer).affine.weight, method.block(layer).affine.bias))
@@ -131,7 +133,10 @@ def test_the_classifier_gets_its_share_of_the_epochs() -> None:
 
 
 def test_in_the_second_stage_only_the_classifier_learns_and_the_layers_rest() -> None:
-    method, given = ffcm(network("mlp", (5,), CLASSES, widths=(7, 6), norm="batch", dropout=0.5)), batch()
+    method, given = (
+        ffcm(create_network("mlp", (5,), CLASSES, widths=(7, 6), norm="batch", dropout=0.5)),
+        batch(),
+    )
     layers, classifier = method.stages(5)
     assert set(method.parameter_groups(layers)) == {"block0", "block1"}
     assert set(method.parameter_groups(classifier)) == {"classifier"}
@@ -149,7 +154,7 @@ def test_in_the_second_stage_only_the_classifier_learns_and_the_layers_rest() ->
 
 def test_only_directions_are_handed_on_and_classified() -> None:
     method, x = ffcm().eval(), torch.randn(4, 5)
-    assert torch.allclose(method.pass_on(0, x).square().mean(1), torch.ones(4), atol=1e-5)
+    assert torch.allclose(method.forward_block(0, x).square().mean(1), torch.ones(4), atol=1e-5)
     before = method(x)
     with torch.no_grad():
         for p in method.blocks.parameters():
@@ -158,7 +163,7 @@ def test_only_directions_are_handed_on_and_classified() -> None:
 
 
 def test_maps_are_judged_by_their_average() -> None:
-    table = network("cnn", (1, 8, 8), CLASSES, channels=(4, 6))
+    table = create_network("cnn", (1, 8, 8), CLASSES, channels=(4, 6))
     method = ffcm(table)
     assert method.classifier.in_features == 6
     assert ffcm(table, grid=2).classifier.in_features == 6 * 2 * 2
@@ -189,7 +194,7 @@ def test_overlaid_labels_are_all_tried() -> None:
     def match(labels: Tensor) -> Tensor:
         h = encoding(given.x, labels)
         for layer in range(2):
-            h = method.pass_on(layer, h)
+            h = method.forward_block(layer, h)
         return method.classifier(functional.unit_power(h)).gather(1, labels.unsqueeze(1)).squeeze(1)
 
     assert method.passes == CLASSES
@@ -202,8 +207,10 @@ def test_overlaid_labels_are_all_tried() -> None:
 
 
 def test_overlaid_labels_learn_digits(digits: DataSet) -> None:
-    table = network("mlp", digits.in_shape, 10, widths=(64, 64))
-    summary = fit(create("ffcm", table, 10, label_overlay=True), digits, Settings(epochs=4, batch_size=32))
+    table = create_network("mlp", digits.in_shape, 10, widths=(64, 64))
+    summary = fit(
+        create_method("ffcm", table, 10, label_overlay=True), digits, Settings(epochs=4, batch_size=32)
+    )
     assert summary["read_out_accuracy"] > 0.5
 
 

@@ -6,18 +6,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hff.errors import UserError
-from hff.methods import create
+from hff.methods import create_method
 from hff.methods.hebb import CHUNK, Hebb, drawn, lengths
-from hff.networks import Network, network
+from hff.networks import Network, create_network
 from hff.randomness import Batch
 
 
 def hebb(inputs: int, units: int, **options: object) -> Hebb:
-    return on(network("mlp", (inputs,), 3, widths=(units,)), **options)
+    return on(create_network("mlp", (inputs,), 3, widths=(units,)), **options)
 
 
 def on(table: Network, **options: object) -> Hebb:
-    method = create("hebb", table, 3, **options)
+    method = create_method("hebb", table, 3, **options)
     assert isinstance(method, Hebb)
     return method
 
@@ -63,7 +63,7 @@ def test_units_answer_with_their_clipped_cosine_to_a_power() -> None:
 
 
 def test_a_convolution_answers_and_learns_as_a_linear_map_of_its_patches() -> None:
-    method = on(network("cnn", (2, 6, 6), 3, channels=(5,), pool=1))
+    method = on(create_network("cnn", (2, 6, 6), 3, channels=(5,), pool=1))
     flat = hebb(18, 5)
     with torch.no_grad():
         flat.block(0).affine.weight.copy_(method.block(0).affine.weight.flatten(1))
@@ -148,7 +148,7 @@ def test_units_start_at_directions_of_samples() -> None:
 
 def test_units_of_a_convolution_start_at_patches_and_those_beyond_the_samples_stay() -> None:
     x = torch.randn(5, 2, 8, 8)
-    method = on(network("cnn", (2, 8, 8), 3, channels=(9, 3)))
+    method = on(create_network("cnn", (2, 8, 8), 3, channels=(9, 3)))
     stage = method.stages(2)[0]
     before = method.block(0).affine.weight.detach().clone()
     method.prepare(stage, lambda: batches(x, 2))
@@ -160,11 +160,11 @@ def test_units_of_a_convolution_start_at_patches_and_those_beyond_the_samples_st
         starts = method.block(layer).affine.weight[:count].flatten(1)
         matches = starts @ F.normalize(patches, dim=1).T
         assert torch.allclose(matches.max(1).values, torch.ones(count), atol=1e-5)
-        h = method.pass_on(layer, h).detach()
+        h = method.forward_block(layer, h).detach()
 
 
 def test_no_batch_norm_is_left_with_a_single_sample_at_the_start() -> None:
-    method = on(network("mlp", (6,), 3, widths=(CHUNK + 1, CHUNK + 1), norm="batch", norm_at="output"))
+    method = on(create_network("mlp", (6,), 3, widths=(CHUNK + 1, CHUNK + 1), norm="batch", norm_at="output"))
     method.prepare(method.stages(2)[0], lambda: batches(torch.randn(40, 6), 8))
     lengths_of_units = method.block(1).affine.weight.norm(dim=1)
     assert torch.allclose(lengths_of_units, torch.ones(CHUNK + 1), atol=1e-5)

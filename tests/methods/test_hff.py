@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from hff import functional
 from hff.data import DataSet
 from hff.errors import UserError
-from hff.methods import create
+from hff.methods import create_method
 from hff.methods.hff import HFF
-from hff.networks import network
+from hff.networks import create_network
 from hff.randomness import Batch
 from hff.training import Settings, fit
 
@@ -19,14 +19,16 @@ CLASSES = 4
 
 
 def mlp(activation: str = "relu", **options: object) -> HFF:
-    net = network("mlp", (5,), CLASSES, widths=(7, 6), activation=activation)
-    method = create("hff", net, CLASSES, seed=0, **options)
+    net = create_network("mlp", (5,), CLASSES, widths=(7, 6), activation=activation)
+    method = create_method("hff", net, CLASSES, seed=0, **options)
     assert isinstance(method, HFF)
     return method
 
 
 def cnn(**options: object) -> HFF:
-    method = create("hff", network("cnn", (3, 8, 8), CLASSES, channels=(6, 8)), CLASSES, seed=0, **options)
+    method = create_method(
+        "hff", create_network("cnn", (3, 8, 8), CLASSES, channels=(6, 8)), CLASSES, seed=0, **options
+    )
     assert isinstance(method, HFF)
     return method
 
@@ -127,8 +129,8 @@ def test_aux_channels_of_the_table_of_one_width_and_none() -> None:
 
 
 def test_deep_networks_mix_convolutions_and_linear_layers_with_prototypes_in_all() -> None:
-    net = network("vgg11", (3, 32, 32), CLASSES, width_factor=1 / 32)
-    method = create("hff", net, CLASSES, scale_input=False, scale_similarity=False)
+    net = create_network("vgg11", (3, 32, 32), CLASSES, width_factor=1 / 32)
+    method = create_method("hff", net, CLASSES, scale_input=False, scale_similarity=False)
     layers = dict(method.layer_scores(torch.randn(2, 3, 32, 32)))
     assert sorted(layers) == list(range(11))
     assert method.prototypes[10].vectors.shape == (CLASSES, 1, CLASSES)
@@ -137,7 +139,7 @@ def test_deep_networks_mix_convolutions_and_linear_layers_with_prototypes_in_all
 
 def test_a_map_is_handed_on_with_unit_length_a_position() -> None:
     method = cnn(scale_input=False)
-    out = method.pass_on(0, torch.randn(5, 3, 8, 8))
+    out = method.forward_block(0, torch.randn(5, 3, 8, 8))
     assert torch.allclose(out.flatten(1).norm(dim=1), torch.full((5,), math.sqrt(16)), atol=1e-4)
 
 
@@ -170,19 +172,19 @@ def test_early_exit_computes_no_further_than_asked() -> None:
 
 
 def test_greedy_trains_one_layer_after_the_other() -> None:
-    assert [s.blocks for s in mlp(schedule="greedy").stages(3)] == [(0,), (1,)]
-    assert [s.epochs for s in mlp(schedule="greedy").stages(3)] == [3, 3]
-    assert [s.epochs for s in mlp(schedule="greedy", greedy_epochs="shared").stages(3)] == [2, 1]
-    method = mlp(schedule="greedy")
+    assert [s.blocks for s in mlp(layer_order="greedy").stages(3)] == [(0,), (1,)]
+    assert [s.epochs for s in mlp(layer_order="greedy").stages(3)] == [3, 3]
+    assert [s.epochs for s in mlp(layer_order="greedy", greedy_epochs="shared").stages(3)] == [2, 1]
+    method = mlp(layer_order="greedy")
     second = method.stages(1)[1]
     batch = Batch(torch.randn(6, 5), torch.arange(6) % CLASSES, torch.arange(6), (0,))
     assert [group for group, _ in method.update(batch, second)] == ["block1"]
     assert all(p.grad is None for p in method.blocks[0].parameters())
 
 
-@pytest.mark.parametrize("schedule", ["joint", "greedy"])
-def test_prototypes_can_start_at_class_means(schedule: str) -> None:
-    method = mlp(prototype_init="class_means", schedule=schedule)
+@pytest.mark.parametrize("layer_order", ["joint", "greedy"])
+def test_prototypes_can_start_at_class_means(layer_order: str) -> None:
+    method = mlp(prototype_init="class_means", layer_order=layer_order)
     x, y = torch.randn(40, 5) + 1, torch.arange(40) % CLASSES
     parts = [Batch(x[:25], y[:25], torch.arange(25), (0,)), Batch(x[25:], y[25:], torch.arange(15), (0,))]
     for stage in method.stages(1):
@@ -202,8 +204,10 @@ def test_prototypes_have_a_learning_rate_of_their_own_and_no_decay() -> None:
 
 @pytest.mark.parametrize("update", ["gradient", "class_means", "shadow", "smoothed"])
 def test_every_way_of_learning_prototypes_learns_digits(update: str, digits: DataSet) -> None:
-    net = network("mlp", digits.in_shape, 10, widths=(64, 64))
-    method = create("hff", net, 10, prototype_update=update, prototype_decay=0.9, prototypes_per_class=2)
+    net = create_network("mlp", digits.in_shape, 10, widths=(64, 64))
+    method = create_method(
+        "hff", net, 10, prototype_update=update, prototype_decay=0.9, prototypes_per_class=2
+    )
     start = method.prototypes[1].vectors.clone()
     summary = fit(method, digits, Settings(epochs=4, batch_size=32))
     assert summary["validation_accuracy"]["1"] > 0.8
@@ -213,8 +217,8 @@ def test_every_way_of_learning_prototypes_learns_digits(update: str, digits: Dat
 
 
 def test_prototypes_approach_their_class_means(digits: DataSet) -> None:
-    net = network("mlp", digits.in_shape, 10, widths=(64,))
-    method = create("hff", net, 10, scale_similarity=False, scale_margin=True)
+    net = create_network("mlp", digits.in_shape, 10, widths=(64,))
+    method = create_method("hff", net, 10, scale_similarity=False, scale_margin=True)
     x = digits.preprocessing(digits.train.fetch(torch.arange(len(digits.train))))
     y = digits.train.labels
 
@@ -230,13 +234,13 @@ def test_prototypes_approach_their_class_means(digits: DataSet) -> None:
     assert angle() < before - 20
 
 
-@pytest.mark.parametrize("schedule", ["joint", "greedy"])
-def test_layers_below_never_hear_of_the_loss_above(schedule: str, digits: DataSet) -> None:
+@pytest.mark.parametrize("layer_order", ["joint", "greedy"])
+def test_layers_below_never_hear_of_the_loss_above(layer_order: str, digits: DataSet) -> None:
     """Changing what the second layer is told leaves the first layer bit-identical."""
 
     def first_layer(temperature_above: float) -> torch.Tensor:
-        net = network("mlp", digits.in_shape, 10, widths=(32, 32))
-        method = create("hff", net, 10, schedule=schedule)
+        net = create_network("mlp", digits.in_shape, 10, widths=(32, 32))
+        method = create_method("hff", net, 10, layer_order=layer_order)
         with torch.no_grad():
             method.block(1).affine.weight.mul_(temperature_above)
         fit(method, digits, Settings(epochs=1, batch_size=64))

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from hff.data import DataSet
 from hff.errors import UserError
-from hff.methods import create
+from hff.methods import create_method
 from hff.methods.layer_collab import LayerCollab
-from hff.networks import network
+from hff.networks import create_network
 from hff.randomness import Batch
 from hff.training import Settings, fit
 
@@ -20,8 +20,8 @@ WIDTHS = (7, 6, 8)
 
 
 def mlp(shape: tuple[int, ...] = (5,), **options: object) -> LayerCollab:
-    net = network("mlp", shape, CLASSES, widths=WIDTHS)
-    method = create("layer_collab", net, CLASSES, seed=0, **options)
+    net = create_network("mlp", shape, CLASSES, widths=WIDTHS)
+    method = create_method("layer_collab", net, CLASSES, seed=0, **options)
     assert isinstance(method, LayerCollab)
     return method
 
@@ -46,7 +46,7 @@ def test_losses_and_gradients_in_closed_form(collaboration: str, goodness: str) 
     """dL/dW_i = sum_n p_n dG_i/dW_i, where the other layers have a say in p_n but get no gradient."""
     method = mlp(collaboration=collaboration, goodness=goodness, threshold=0.7, sharpness=1.5)
     given = batch()
-    h, _ = method.present(given)
+    h, _ = method.training_inputs(given)
     size = len(given.x)
     with torch.no_grad():
         inputs, activities = walk(method, h)
@@ -69,8 +69,8 @@ def test_losses_and_gradients_in_closed_form(collaboration: str, goodness: str) 
 
 
 def test_one_layer_alone_is_forward_forward() -> None:
-    net = network("mlp", (5,), CLASSES, widths=(7,))
-    collaborative, plain = create("layer_collab", net, CLASSES), create("ff", net, CLASSES)
+    net = create_network("mlp", (5,), CLASSES, widths=(7,))
+    collaborative, plain = create_method("layer_collab", net, CLASSES), create_method("ff", net, CLASSES)
     given = batch()
     for method in (collaborative, plain):
         for _ in method.update(given, method.stages(1)[0]):
@@ -101,7 +101,7 @@ def test_positives_that_other_layers_have_settled_push_no_more() -> None:
     with torch.no_grad():
         method.block(0).affine.bias.fill_(100.0)
     given = batch()
-    h, _ = method.present(given)
+    h, _ = method.training_inputs(given)
     groups = method.update(given, method.stages(1)[0])
     next(groups)
     next(groups)
@@ -157,7 +157,7 @@ def test_all_layers_vote_the_first_included() -> None:
 
 
 def test_greedy_layers_count_on_the_layers_at_rest() -> None:
-    method = mlp(schedule="greedy", collaboration="causal")
+    method = mlp(layer_order="greedy", collaboration="causal")
     first, second, third = method.stages(2)
     assert [stage.blocks for stage in (first, second, third)] == [(0,), (1,), (2,)]
     given = batch()
@@ -172,18 +172,20 @@ def test_greedy_layers_count_on_the_layers_at_rest() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"collaboration": "causal"}, {"collaboration": "causal", "schedule": "greedy"}],
+    [{"collaboration": "causal"}, {"collaboration": "causal", "layer_order": "greedy"}],
 )
 def test_every_option_learns_digits(options: dict[str, object], digits: DataSet) -> None:
-    net = network("mlp", digits.in_shape, 10, widths=(64, 64))
-    summary = fit(create("layer_collab", net, 10, **options), digits, Settings(epochs=4, batch_size=32))
+    net = create_network("mlp", digits.in_shape, 10, widths=(64, 64))
+    summary = fit(
+        create_method("layer_collab", net, 10, **options), digits, Settings(epochs=4, batch_size=32)
+    )
     assert summary["read_out_accuracy"] > 0.8
 
 
 def test_refusals() -> None:
-    with pytest.raises(UserError, match="set collaboration causal, or schedule joint"):
-        mlp(schedule="greedy")
+    with pytest.raises(UserError, match="set collaboration causal, or layer_order joint"):
+        mlp(layer_order="greedy")
     with pytest.raises(UserError, match="Layer Collaboration trains linear layers only"):
-        create("layer_collab", network("cnn", (1, 8, 8), CLASSES), CLASSES)
+        create_method("layer_collab", create_network("cnn", (1, 8, 8), CLASSES), CLASSES)
     with pytest.raises(UserError, match="no local step"):
         mlp().layer_step(0, torch.randn(4, 9), torch.zeros(2, dtype=torch.long))

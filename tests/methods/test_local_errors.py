@@ -6,21 +6,21 @@ import torch.nn.functional as F
 
 from hff import functional
 from hff.errors import UserError
-from hff.methods import Method, create
+from hff.methods import Method, create_method
 from hff.methods.local_errors import pooling, vectors
-from hff.networks import network
+from hff.networks import create_network
 from hff.randomness import Batch
 
 LOSSES = ["predsim", "pred", "sim"]
 
 
 def small(widths: tuple[int, ...] = (5, 4), dropout: float = 0.0, **options: object) -> Method:
-    net = network("mlp", (6,), 3, widths=widths, activation="leaky_relu", dropout=dropout)
-    return create("local_errors", net, 3, **options)
+    net = create_network("mlp", (6,), 3, widths=widths, activation="leaky_relu", dropout=dropout)
+    return create_method("local_errors", net, 3, **options)
 
 
 def convolutional(**options: object) -> Method:
-    return create("local_errors", network("cnn", (2, 8, 8), 3, channels=(4, 5)), 3, **options)
+    return create_method("local_errors", create_network("cnn", (2, 8, 8), 3, channels=(4, 5)), 3, **options)
 
 
 def batch() -> tuple[torch.Tensor, torch.Tensor]:
@@ -147,11 +147,13 @@ def test_only_what_is_handed_on_is_dropped() -> None:
     kept = handed_on != 0
     assert 0.4 < kept.float().mean() < 0.6
     assert torch.allclose(handed_on[kept], 2 * a[kept])
-    assert torch.equal(method.eval().pass_on(0, x), a)
+    assert torch.equal(method.eval().forward_block(0, x), a)
 
 
 def test_the_map_is_judged_before_pooling_and_dropped_by_whole_channels() -> None:
-    method = create("local_errors", network("cnn", (2, 8, 8), 3, channels=(64,), dropout=0.5), 3)
+    method = create_method(
+        "local_errors", create_network("cnn", (2, 8, 8), 3, channels=(64,), dropout=0.5), 3
+    )
     x, y = torch.randn(3, 2, 8, 8), torch.tensor([0, 1, 2])
     a = method.activity(0, x)
     assert a.shape == (3, 64, 8, 8)
@@ -163,8 +165,8 @@ def test_the_map_is_judged_before_pooling_and_dropped_by_whole_channels() -> Non
 
 
 def test_a_norm_behind_the_pooling_learns() -> None:
-    net = network("cnn", (2, 8, 8), 3, channels=(4,), norm="batch", norm_at="output")
-    method = create("local_errors", net, 3)
+    net = create_network("cnn", (2, 8, 8), 3, channels=(4,), norm="batch", norm_at="output")
+    method = create_method("local_errors", net, 3)
     method.layer_step(0, torch.randn(6, 2, 8, 8), torch.arange(6) % 3)
     assert method.block(0).norm.weight.grad.ne(0).any()
 
@@ -189,13 +191,13 @@ def test_every_loss_lowers_itself(loss: str, bio: bool) -> None:
         learned = [
             p for group in method.parameter_groups(method.stages(1)[0])["block0"] for p in group.parameters
         ]
-        optimiser = torch.optim.Adam(learned, lr=0.01)
+        optimizer = torch.optim.Adam(learned, lr=0.01)
         losses = []
         for _ in range(60):
             found, _ = method.layer_step(0, x, y)
             losses.append(float(found))
-            optimiser.step()
-            optimiser.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()
         assert losses[-1] < 0.8 * losses[0]
 
 

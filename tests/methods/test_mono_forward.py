@@ -1,12 +1,12 @@
 import pytest
 import torch
 
-from hff.methods import Method, create
-from hff.networks import network
+from hff.methods import Method, create_method
+from hff.networks import create_network
 
 
 def small(**options: object) -> Method:
-    return create("mono_forward", network("mlp", (6,), 3, widths=(5, 4)), 3, **options)
+    return create_method("mono_forward", create_network("mlp", (6,), 3, widths=(5, 4)), 3, **options)
 
 
 def test_the_gradients_are_those_of_the_paper() -> None:
@@ -39,7 +39,7 @@ def test_the_mean_of_the_layers_decides_like_their_sum() -> None:
 
 @pytest.mark.parametrize(("grid", "inputs"), [(0, 4 * 6 * 6), (1, 4), (2, 4 * 4), (9, 4 * 6 * 6)])
 def test_a_map_is_projected_whole_or_pooled(grid: int, inputs: int) -> None:
-    method = create("mono_forward", network("cnn", (1, 12, 12), 3, channels=(4,)), 3, grid=grid)
+    method = create_method("mono_forward", create_network("cnn", (1, 12, 12), 3, channels=(4,)), 3, grid=grid)
     assert method.heads[0].project[0].in_features == inputs
     h = torch.randn(2, 4, 6, 6)
     scores = method.scores(0, h)

@@ -9,18 +9,18 @@ import torch
 import torch.nn.functional as F
 
 from hff.errors import UserError
-from hff.methods import create
+from hff.methods import create_method
 from hff.methods.method import group_layer
 from hff.methods.noprop_dt import Denoiser, NoProp, denoising_weights, signal_shares
-from hff.networks import network
+from hff.networks import create_network
 from hff.randomness import Batch
 
 CLASSES = 4
 
 
 def noprop(shape: tuple[int, ...] = (5,), **options: Any) -> NoProp:
-    net = network("mlp", shape, CLASSES, widths=(8,))
-    method = create("noprop_dt", net, CLASSES, **{"width": 12, "steps": 3, **options})
+    net = create_network("mlp", shape, CLASSES, widths=(8,))
+    method = create_method("noprop_dt", net, CLASSES, **{"width": 12, "steps": 3, **options})
     assert isinstance(method, NoProp)
     return method
 
@@ -216,13 +216,13 @@ def test_paths_of_a_denoiser() -> None:
     def widths(path: torch.nn.Sequential) -> list[int]:
         return [block.row.width for block in path]
 
-    plain = Denoiser(network("cnn", (1, 8, 8), CLASSES, channels=(3, 6)), (20,), CLASSES, 256)
+    plain = Denoiser(create_network("cnn", (1, 8, 8), CLASSES, channels=(3, 6)), (20,), CLASSES, 256)
     assert widths(plain.image) == [3, 6, 256]
     assert widths(plain.label) == [256]
     assert widths(plain.residual) == [256, 256]
     assert widths(plain.fusion) == [256, 128, CLASSES]
     # The paper's table ends in such a row already.
-    table = network("noprop", (1, 8, 8), CLASSES, width_factor=1 / 8)
+    table = create_network("noprop", (1, 8, 8), CLASSES, width_factor=1 / 8)
     own = Denoiser(table, (1, 8, 8), CLASSES, 256)
     assert widths(own.image) == widths(own.label) == [row.width for row in table.rows] == [4, 8, 16, 32]
     assert own(torch.randn(3, 1, 8, 8), torch.randn(6, 64)).shape == (6, CLASSES)

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hff.errors import UserError
-from hff.methods import create
+from hff.methods import create_method
 from hff.methods.predictive_coding import PredictiveCoding
-from hff.networks import Network, Row, network
+from hff.networks import Network, Row, create_network
 from hff.networks.tables import HALVING
 from hff.randomness import Batch
 
@@ -27,7 +27,7 @@ NETWORKS = {
 
 
 def make(net: Network, classes: int = CLASSES, **options: Any) -> PredictiveCoding:
-    method = create("predictive_coding", net, classes, **options)
+    method = create_method("predictive_coding", net, classes, **options)
     assert isinstance(method, PredictiveCoding)
     return method.double()
 
@@ -243,12 +243,16 @@ def test_a_prediction_is_one_forward_pass_and_the_loss_is_its_own() -> None:
 @pytest.mark.parametrize("options", [{"norm": "batch"}, {"dropout": 0.1}])
 def test_batch_norm_and_dropout_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="batch norm or dropout"):
-        create("predictive_coding", network("mlp", (6,), CLASSES, widths=(5,), **options), CLASSES)
+        create_method(
+            "predictive_coding", create_network("mlp", (6,), CLASSES, widths=(5,), **options), CLASSES
+        )
 
 
 def test_activations_without_a_slope_are_refused() -> None:
     with pytest.raises(UserError, match="'step' has not"):
-        create("predictive_coding", network("mlp", (6,), CLASSES, widths=(5,), activation="step"), CLASSES)
+        create_method(
+            "predictive_coding", create_network("mlp", (6,), CLASSES, widths=(5,), activation="step"), CLASSES
+        )
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ import torch
 
 from hff.data import DataSet
 from hff.errors import UserError
-from hff.methods import Method, Stage, create, methods
+from hff.methods import Method, Stage, create_method, methods
 from hff.methods.method import group_layer
-from hff.networks import Network, network
+from hff.networks import Network, create_network
 from hff.randomness import Batch, seed_of
 from hff.training import Settings, fit
-from hff.training.optimisers import Optimisers
+from hff.training.optimizers import Optimizers
 
 SMALL: dict[str, tuple[tuple[int, ...], dict[str, object]]] = {
     "mlp": ((1, 8, 8), {"widths": (24, 20)}),
@@ -44,13 +44,13 @@ CLASSES = 4
 
 def small(name: str) -> Network:
     shape, options = {**SMALL, **RIVALS}[name]
-    return network(name, shape, CLASSES, **options)
+    return create_network(name, shape, CLASSES, **options)
 
 
 def pairs(tables: Iterable[str] = SMALL) -> Iterator[tuple[str, str]]:
     for method, cls in methods.items():
         for name in tables:
-            if cls.refusal(small(name), CLASSES) is None:
+            if cls.unsupported_reason(small(name), CLASSES) is None:
                 yield method, name
 
 
@@ -67,12 +67,12 @@ def batches(net: Network, count: int, size: int = 6) -> list[Batch]:
     ]
 
 
-def train(method: Method, stage: Stage, optimisers: Optimisers, steps: list[Batch]) -> None:
+def train(method: Method, stage: Stage, optimizers: Optimizers, steps: list[Batch]) -> None:
     method.enter(stage)
     for batch in steps:
         torch.manual_seed(seed_of(*batch.key))  # what the loop does for dropout
         for group, _ in method.update(batch, stage):
-            optimisers.step(group, 1e-2)
+            optimizers.step(group, 1e-2)
             method.after_step(group)
 
 
@@ -80,18 +80,18 @@ def train(method: Method, stage: Stage, optimisers: Optimisers, steps: list[Batc
 def test_two_steps_resume_bit_exactly(name: str, net: str) -> None:
     table = small(net)
     settings = Settings(learning_rate=1e-2)
-    straight = create(name, table, CLASSES, seed=3)
+    straight = create_method(name, table, CLASSES, seed=3)
     before = copy.deepcopy(straight.state_dict())
     for number, stage in enumerate(straight.stages(2)):
-        optimisers = Optimisers(straight, stage, settings)
+        optimizers = Optimizers(straight, stage, settings)
         first, second = batches(table, 2)
         straight.prepare(stage, lambda first=first, second=second: [first, second])
-        train(straight, stage, optimisers, [first])
-        resumed = create(name, table, CLASSES, seed=99)
+        train(straight, stage, optimizers, [first])
+        resumed = create_method(name, table, CLASSES, seed=99)
         resumed.load_state_dict(copy.deepcopy(straight.state_dict()))
-        again = Optimisers(resumed, resumed.stages(2)[number], settings)
-        again.load_state({key: value.clone() for key, value in optimisers.state().items()})
-        train(straight, stage, optimisers, [second])
+        again = Optimizers(resumed, resumed.stages(2)[number], settings)
+        again.load_state({key: value.clone() for key, value in optimizers.state().items()})
+        train(straight, stage, optimizers, [second])
         train(resumed, stage, again, [second])
         assert all(torch.equal(a, resumed.state_dict()[key]) for key, a in straight.state_dict().items())
     assert any(not torch.equal(a, before[key]) for key, a in straight.state_dict().items())
@@ -100,7 +100,7 @@ def test_two_steps_resume_bit_exactly(name: str, net: str) -> None:
 @pytest.mark.parametrize(("name", "net"), list(pairs()))
 def test_every_parameter_is_in_a_group_and_learns(name: str, net: str) -> None:
     table = small(net)
-    method = create(name, table, CLASSES)
+    method = create_method(name, table, CLASSES)
     grouped: set[torch.Tensor] = set()
     for stage in method.stages(1):
         for sets in method.parameter_groups(stage).values():
@@ -110,8 +110,8 @@ def test_every_parameter_is_in_a_group_and_learns(name: str, net: str) -> None:
 
 @pytest.mark.parametrize(("name", "net"), list(pairs()))
 def test_gradients_reach_exactly_as_far_as_declared(name: str, net: str) -> None:
-    method = create(name, small(net), CLASSES)
-    reach = method.facts.gradient_reach
+    method = create_method(name, small(net), CLASSES)
+    reach = method.info.gradient_reach
     stage = method.stages(1)[0]
     method.enter(stage)
     (batch,) = batches(small(net), 1, size=32)
@@ -134,20 +134,20 @@ def test_gradients_reach_exactly_as_far_as_declared(name: str, net: str) -> None
 @pytest.mark.parametrize(("name", "net"), list(pairs()))
 def test_scores_have_one_column_a_class_and_forward_is_deterministic(name: str, net: str) -> None:
     table = small(net)
-    method = create(name, table, CLASSES).eval()
+    method = create_method(name, table, CLASSES).eval()
     x = torch.randn(3, *table.in_shape)
     layers = list(method.layer_scores(x))
     assert layers
     assert all(scores.shape == (3, CLASSES) for _, scores in layers)
     assert torch.equal(method(x), method(x))
-    assert torch.allclose(method(x), method.read(dict(layers)), atol=1e-5)
+    assert torch.allclose(method(x), method.combine_scores(dict(layers)), atol=1e-5)
 
 
 @pytest.mark.parametrize(("name", "net"), list(pairs()))
 def test_gradients_are_means_and_add_up(name: str, net: str) -> None:
     # In double precision: a rule that divides small differences by a small number would drown in round-off.
-    method = create(name, small(net), CLASSES).double()
-    if not method.facts.data_parallel:
+    method = create_method(name, small(net), CLASSES).double()
+    if not method.info.data_parallel:
         pytest.skip("its loss relates the samples of a batch to each other")
     stage = method.stages(1)[0]
     method.eval()
@@ -171,16 +171,16 @@ def test_gradients_are_means_and_add_up(name: str, net: str) -> None:
 
 @pytest.mark.parametrize("name", methods)
 def test_beats_chance_on_digits(name: str, digits: DataSet) -> None:
-    net = network("mlp", digits.in_shape, 10, widths=(64, 64))
-    if methods[name].refusal(net, 10):
-        net = network("cnn", digits.in_shape, 10, channels=(30, 60))
-    summary = fit(create(name, net, 10), digits, Settings(epochs=6, batch_size=32, learning_rate=3e-3))
+    net = create_network("mlp", digits.in_shape, 10, widths=(64, 64))
+    if methods[name].unsupported_reason(net, 10):
+        net = create_network("cnn", digits.in_shape, 10, channels=(30, 60))
+    summary = fit(create_method(name, net, 10), digits, Settings(epochs=6, batch_size=32, learning_rate=3e-3))
     assert summary["read_out_accuracy"] > 0.8
 
 
 @pytest.mark.parametrize("name", methods)
 def test_facts_are_complete(name: str) -> None:
-    facts = methods[name].facts
+    facts = methods[name].info
     assert facts.title
     assert facts.paper
     assert facts.passes
@@ -188,10 +188,13 @@ def test_facts_are_complete(name: str) -> None:
 
 
 def test_initialisation_hangs_on_the_seed_alone() -> None:
-    one, same = create("hff", small("mlp"), CLASSES, seed=1), create("hff", small("mlp"), CLASSES, seed=1)
-    other = create("hff", small("mlp"), CLASSES, seed=2)
+    one, same = (
+        create_method("hff", small("mlp"), CLASSES, seed=1),
+        create_method("hff", small("mlp"), CLASSES, seed=1),
+    )
+    other = create_method("hff", small("mlp"), CLASSES, seed=2)
     state = torch.random.get_rng_state()
-    create("hff", small("mlp"), CLASSES, seed=5)
+    create_method("hff", small("mlp"), CLASSES, seed=5)
     assert torch.equal(state, torch.random.get_rng_state())
     weight = "blocks.0.affine.weight"
     assert torch.equal(one.state_dict()[weight], same.state_dict()[weight])
@@ -200,10 +203,10 @@ def test_initialisation_hangs_on_the_seed_alone() -> None:
 
 def test_mistakes_are_named() -> None:
     with pytest.raises(UserError, match="did you mean 'backprop'"):
-        create("backprob", small("mlp"), CLASSES)
+        create_method("backprob", small("mlp"), CLASSES)
     with pytest.raises(UserError, match="did you mean 'temperature'"):
-        create("hff", small("mlp"), CLASSES, temprature=3)
+        create_method("hff", small("mlp"), CLASSES, temprature=3)
     with pytest.raises(UserError, match="at least 2 classes"):
-        create("hff", small("mlp"), 1)
+        create_method("hff", small("mlp"), 1)
     with pytest.raises(UserError, match="read_out 7 is no layer"):
-        create("hff", small("mlp"), CLASSES, read_out=7)
+        create_method("hff", small("mlp"), CLASSES, read_out=7)

@@ -6,9 +6,9 @@ import torch.nn.functional as F
 
 from hff import functional
 from hff.data import DataSet
-from hff.methods import create
+from hff.methods import create_method
 from hff.methods.sff import ScalableForwardForward
-from hff.networks import Network, network
+from hff.networks import Network, create_network
 from hff.randomness import Batch
 from hff.training import Settings, fit
 
@@ -16,15 +16,15 @@ CLASSES = 4
 
 
 def conv_net() -> Network:
-    return network("cnn", (3, 8, 8), CLASSES, channels=(6, 8))
+    return create_network("cnn", (3, 8, 8), CLASSES, channels=(6, 8))
 
 
 def linear_net() -> Network:
-    return network("mlp", (5,), CLASSES, widths=(7, 6))
+    return create_network("mlp", (5,), CLASSES, widths=(7, 6))
 
 
 def sff(net: Network, **options: object) -> ScalableForwardForward:
-    method = create("sff", net, CLASSES, **options)
+    method = create_method("sff", net, CLASSES, **options)
     assert isinstance(method, ScalableForwardForward)
     return method
 
@@ -92,7 +92,7 @@ def test_what_is_handed_on_is_normalised_and_what_the_head_sees_is_not(net: Netw
     assert torch.allclose(loss, F.cross_entropy(method.scores(0, activity), y))
     # Twice the activity is four times the goodness, but for the bias, which starts at zero.
     assert torch.allclose(method.scores(0, 2 * activity), 4 * method.scores(0, activity), atol=1e-5)
-    assert torch.allclose(method.pass_on(0, x), out, atol=1e-6)
+    assert torch.allclose(method.forward_block(0, x), out, atol=1e-6)
 
 
 def test_the_norm_has_no_parameters() -> None:
@@ -103,10 +103,10 @@ def test_the_norm_has_no_parameters() -> None:
 @pytest.mark.parametrize("kernel", [1, 3, 5])
 def test_goodness_starts_between_a_tenth_and_one(kernel: int) -> None:
     for net in (
-        network("cnn", (1, 28, 28), 10, channels=(32, 64)),
-        network("mlp", (1, 28, 28), 10, widths=(500, 500, 500)),
+        create_network("cnn", (1, 28, 28), 10, channels=(32, 64)),
+        create_network("mlp", (1, 28, 28), 10, widths=(500, 500, 500)),
     ):
-        method = create("sff", net, 10, kernel=kernel)
+        method = create_method("sff", net, 10, kernel=kernel)
         for _, scores in method.layer_scores(torch.randn(64, 1, 28, 28)):
             assert 0.1 < float(scores.detach().mean()) < 1
 
@@ -141,6 +141,8 @@ def test_blocks_learn_on_the_activity_from_before_the_step() -> None:
 
 
 def test_convolutions_learn_digits(digits: DataSet) -> None:
-    net = network("cnn", digits.in_shape, 10, channels=(8, 16))
-    summary = fit(create("sff", net, 10), digits, Settings(epochs=4, batch_size=32, learning_rate=3e-3))
+    net = create_network("cnn", digits.in_shape, 10, channels=(8, 16))
+    summary = fit(
+        create_method("sff", net, 10), digits, Settings(epochs=4, batch_size=32, learning_rate=3e-3)
+    )
     assert summary["read_out_accuracy"] > 0.8

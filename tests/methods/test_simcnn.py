@@ -4,18 +4,18 @@ import torch.nn.functional as F
 from torch import nn
 
 from hff.errors import UserError
-from hff.methods import Method, create
-from hff.networks import Block, network
+from hff.methods import Method, create_method
+from hff.networks import Block, create_network
 from hff.randomness import Batch
 from hff.training import Settings
-from hff.training.optimisers import Optimisers
+from hff.training.optimizers import Optimizers
 
 SHAPE = (2, 8, 8)
 
 
 def small(norm: str = "none", **options: object) -> Method:
-    net = network("simcnn", SHAPE, 3, widths=(4, 4, 6), downsample_at=(2,), norm=norm)
-    return create("simcnn", net, 3, **options)
+    net = create_network("simcnn", SHAPE, 3, widths=(4, 4, 6), downsample_at=(2,), norm=norm)
+    return create_method("simcnn", net, 3, **options)
 
 
 def batch() -> Batch:
@@ -74,24 +74,24 @@ def test_the_pooled_map_keeps_its_size_when_the_map_shrinks() -> None:
 
 
 def test_fully_connected_layers_have_linear_classifiers() -> None:
-    net = network("vgg11", (3, 32, 32), 3, width_factor=1 / 32)
-    method = create("simcnn", net, 3, auxiliary_layers=2)
+    net = create_network("vgg11", (3, 32, 32), 3, width_factor=1 / 32)
+    method = create_method("simcnn", net, 3, auxiliary_layers=2)
     kinds = [isinstance(head, nn.Linear) for head in method.heads]
     assert kinds == [False] * 8 + [True] * 3
 
 
 def test_greedy_trains_one_layer_at_a_time_and_leaves_those_below_untouched() -> None:
     """With batch norm: neither weights nor running statistics of a finished layer may move."""
-    method = small(norm="batch", schedule="greedy", auxiliary_norm="batch")
+    method = small(norm="batch", layer_order="greedy", auxiliary_norm="batch")
     stages = method.stages(50)
     assert [(stage.blocks, stage.epochs) for stage in stages] == [((0,), 50), ((1,), 50), ((2,), 50)]
-    optimisers = Optimisers(method, stages[1], Settings(learning_rate=0.1, optimizer="sgd", weight_decay=0.1))
+    optimizers = Optimizers(method, stages[1], Settings(learning_rate=0.1, optimizer="sgd", weight_decay=0.1))
     method.enter(stages[1])
     assert [block.training for block in method.blocks] == [False, True, False]
     before = {name: value.clone() for name, value in method.state_dict().items()}
     for group, _ in method.update(batch(), stages[1]):
         assert group == "block1"
-        optimisers.step(group, 0.1)
+        optimizers.step(group, 0.1)
     moved = {name for name, value in method.state_dict().items() if not torch.equal(value, before[name])}
     assert moved
     assert all(name.startswith(("blocks.1.", "heads.1.")) for name in moved)
@@ -104,7 +104,7 @@ def test_joint_trains_all_layers_with_each_batch() -> None:
 
 
 def test_greedy_layers_may_share_the_epochs() -> None:
-    method = small(schedule="greedy", greedy_epochs="shared")
+    method = small(layer_order="greedy", greedy_epochs="shared")
     assert [stage.epochs for stage in method.stages(7)] == [3, 2, 2]
 
 

@@ -8,20 +8,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hff.errors import UserError
-from hff.methods import create
+from hff.methods import create_method
 from hff.methods.softhebb import SoftHebb
-from hff.networks import Network, Row, network
+from hff.networks import Network, Row, create_network
 from hff.randomness import Batch
 
 
 def softhebb(table: Network, **options: object) -> SoftHebb:
-    method = create("softhebb", table, 3, **options)
+    method = create_method("softhebb", table, 3, **options)
     assert isinstance(method, SoftHebb)
     return method
 
 
 def linear(inputs: int, units: int, **options: object) -> SoftHebb:
-    return softhebb(network("mlp", (inputs,), 3, widths=(units,)), **options)
+    return softhebb(create_network("mlp", (inputs,), 3, widths=(units,)), **options)
 
 
 def by_loops(
@@ -91,7 +91,7 @@ def test_the_largest_change_is_the_rate_whatever_the_batch() -> None:
 
 
 def test_a_rate_of_zero_keeps_the_weights_but_learns_the_norms_of_their_inputs() -> None:
-    method = softhebb(network("cnn", (1, 8, 8), 3, channels=(4, 6)), rate=0)
+    method = softhebb(create_network("cnn", (1, 8, 8), 3, channels=(4, 6)), rate=0)
     drawn = [method.block(layer).affine.weight.clone() for layer in (0, 1)]
     x = 5 + torch.randn(20, 1, 8, 8)
     method.enter(method.stages(2)[0])
@@ -136,7 +136,7 @@ def test_a_unit_at_rest_has_unit_length() -> None:
 
 
 def test_lengths_at_the_start() -> None:
-    method = softhebb(network("softhebb", (3, 16, 16), 3, width_factor=0.5))
+    method = softhebb(create_network("softhebb", (3, 16, 16), 3, width_factor=0.5))
     for layer in range(3):
         lengths = method.block(layer).affine.weight.flatten(1).norm(dim=1)
         assert lengths.mean().item() == pytest.approx(25, rel=0.05)
@@ -146,13 +146,13 @@ def test_lengths_at_the_start() -> None:
 
 
 def test_presets_are_those_of_the_published_network_and_can_be_given() -> None:
-    method = softhebb(network("softhebb", (3, 16, 16), 3, width_factor=1 / 16))
+    method = softhebb(create_network("softhebb", (3, 16, 16), 3, width_factor=1 / 16))
     assert (method.temperatures, method.rates) == ([1.0, 0.65, 0.25], [0.08, 0.005, 0.01])
     assert method.rate_powers == [0.5] * 3
-    deep = softhebb(network("cnn", (3, 16, 16), 3, channels=(4, 4, 4, 4)), rate=0.1)
+    deep = softhebb(create_network("cnn", (3, 16, 16), 3, channels=(4, 4, 4, 4)), rate=0.1)
     assert deep.temperatures == [1.0, 0.65, 0.25, 0.25]
     assert deep.rates == [0.1] * 4
-    table = network("mlp", (6,), 3, widths=(4, 4))
+    table = create_network("mlp", (6,), 3, widths=(4, 4))
     assert softhebb(table, temperature=(1.0, 2.0)).temperatures == [1.0, 2.0]
     with pytest.raises(UserError, match="rate must be one number for all 2 blocks or one for each"):
         softhebb(table, rate=(0.1, 0.2, 0.3))
@@ -163,7 +163,7 @@ def test_presets_are_those_of_the_published_network_and_can_be_given() -> None:
 
 
 def test_any_table_gets_the_norm_and_activation_of_the_rule() -> None:
-    method = softhebb(network("cnn", (3, 8, 8), 3, channels=(4, 4), norm="layer"))
+    method = softhebb(create_network("cnn", (3, 8, 8), 3, channels=(4, 4), norm="layer"))
     assert {(b.row.norm, b.row.norm_at, b.row.activation, b.row.bias) for b in method.blocks} == {
         ("batch_plain", "input", "triangle", False)
     }
@@ -174,7 +174,7 @@ def test_any_table_gets_the_norm_and_activation_of_the_rule() -> None:
 
 
 def test_norms_gather_statistics_only_while_their_block_learns() -> None:
-    method = softhebb(network("cnn", (3, 8, 8), 3, channels=(4, 4)), schedule="greedy")
+    method = softhebb(create_network("cnn", (3, 8, 8), 3, channels=(4, 4)), layer_order="greedy")
     first, second, read_out = method.stages(2)
 
     def statistics(layer: int) -> Tensor:

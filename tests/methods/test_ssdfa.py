@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hff.errors import UserError
-from hff.feedback import SparseFeedback
-from hff.methods import create
+from hff.methods import create_method
 from hff.methods.dfa import DFA
 from hff.methods.ssdfa import SSDFA
-from hff.networks import network
+from hff.modules.feedback import SparseFeedback
+from hff.networks import create_network
 from hff.randomness import Batch
 
 CLASSES = 6
@@ -64,8 +64,8 @@ def test_classes_differ_and_have_equal_chances(listens_to: int) -> None:
 @pytest.mark.parametrize("table", ["mlp", "cnn"])
 def test_nothing_but_the_feedback_differs_from_direct_feedback(table: str) -> None:
     options: dict[str, dict[str, Any]] = {"mlp": {"widths": (9, 8)}, "cnn": {"channels": (4, 5)}}
-    net = network(table, (2, 6, 6), CLASSES, **options[table])
-    method, dense = create("ssdfa", net, CLASSES), create("dfa", net, CLASSES)
+    net = create_network(table, (2, 6, 6), CLASSES, **options[table])
+    method, dense = create_method("ssdfa", net, CLASSES), create_method("dfa", net, CLASSES)
     assert isinstance(method, SSDFA)
     assert isinstance(dense, DFA)
     dense.blocks.load_state_dict(method.blocks.state_dict())
@@ -80,7 +80,7 @@ def test_nothing_but_the_feedback_differs_from_direct_feedback(table: str) -> No
 
 
 def test_memory_does_not_grow_with_the_classes() -> None:
-    method = create("ssdfa", network("mlp", (5,), CLASSES, widths=(50,)), CLASSES)
+    method = create_method("ssdfa", create_network("mlp", (5,), CLASSES, widths=(50,)), CLASSES)
     assert isinstance(method, SSDFA)
     assert {name: tuple(b.shape) for name, b in method.feedback.named_buffers()} == {
         "block0.index": (1, 50),
@@ -91,4 +91,4 @@ def test_memory_does_not_grow_with_the_classes() -> None:
 @pytest.mark.parametrize("listens_to", [0, CLASSES + 1])
 def test_mistakes_are_refused(listens_to: int) -> None:
     with pytest.raises(UserError, match="listens_to must lie between 1 and the 6 classes"):
-        create("ssdfa", network("mlp", (5,), CLASSES), CLASSES, listens_to=listens_to)
+        create_method("ssdfa", create_network("mlp", (5,), CLASSES), CLASSES, listens_to=listens_to)

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from hff import functional
 from hff.data import DataSet
 from hff.errors import UserError
-from hff.labels import ClassCodes
-from hff.methods import create
+from hff.methods import create_method
 from hff.methods.symba import SymBa
-from hff.networks import network
+from hff.modules.labels import ClassCodes
+from hff.networks import create_network
 from hff.randomness import Batch
 from hff.training import Settings, fit
 
@@ -20,8 +20,8 @@ CLASSES = 4
 
 
 def mlp(shape: tuple[int, ...] = (5,), dropout: float = 0.0, norm: str = "none", **options: object) -> SymBa:
-    net = network("mlp", shape, CLASSES, widths=(7, 6, 8), dropout=dropout, norm=norm)
-    method = create("symba", net, CLASSES, seed=0, **{"code_length": 12, **options})
+    net = create_network("mlp", shape, CLASSES, widths=(7, 6, 8), dropout=dropout, norm=norm)
+    method = create_method("symba", net, CLASSES, seed=0, **{"code_length": 12, **options})
     assert isinstance(method, SymBa)
     return method
 
@@ -57,7 +57,7 @@ def test_the_gradient_of_a_layer_in_closed_form() -> None:
     """dL/dW = (2 alpha / (B D)) sum_i s_i (h_neg u_neg^T - h_pos u_pos^T), s_i = sigmoid(-alpha gap_i)."""
     method = mlp(sharpness=3.0)
     given = batch()
-    h, y = method.present(given)
+    h, y = method.training_inputs(given)
     method.layer_step(0, h, y)
     affine = method.block(0).affine
     with torch.no_grad():
@@ -75,7 +75,7 @@ def test_the_gradient_of_a_layer_in_closed_form() -> None:
 def test_pairs_are_of_one_image_and_differ_in_the_code_alone() -> None:
     method = mlp((1, 3, 3))
     given = batch((1, 3, 3))
-    positive, negative = method.present(given)[0].chunk(2)
+    positive, negative = method.training_inputs(given)[0].chunk(2)
     assert positive.shape == (16, 9 + 12)
     assert torch.equal(positive[:, :9], given.x.flatten(1))
     assert torch.equal(negative[:, :9], given.x.flatten(1))
@@ -101,12 +101,12 @@ def test_codes_are_fixed_binary_and_saved() -> None:
     assert set(codes.unique().tolist()) == {0.0, 1.0}
     assert 0.15 < float(codes.mean()) < 0.35
     assert all("encoding" not in name for name, _ in method.named_parameters())
-    assert torch.equal(method.present(batch())[0][:16, 5:].unique(), torch.tensor([0.0, 2.0]))
+    assert torch.equal(method.training_inputs(batch())[0][:16, 5:].unique(), torch.tensor([0.0, 2.0]))
 
 
 def test_one_hot_labels_are_written_over_images_and_beside_tables() -> None:
     image = mlp((1, 4, 4), label="one_hot", label_intensity=3.0)
-    positive = image.present(batch((1, 4, 4)))[0][:16]
+    positive = image.training_inputs(batch((1, 4, 4)))[0][:16]
     assert torch.equal(positive.flatten(1)[:, :CLASSES], 3 * torch.eye(CLASSES).repeat(4, 1))
     table = mlp(label="one_hot", label_intensity=3.0)
     assert table.block(0).in_shape == (5 + CLASSES,)
@@ -141,11 +141,11 @@ def test_scores_are_the_mean_squares_with_each_code(inject: str) -> None:
 def test_a_code_beside_every_layer_is_that_of_the_pair() -> None:
     method = mlp(inject="every_layer")
     given = batch()
-    h, y = method.present(given)
+    h, y = method.training_inputs(given)
     _, above = method.layer_step(0, h, y)
     assert method.block(1).in_shape == (7 + 12,)
     assert torch.equal(above[:, 7:], h[:, 5:])
-    assert torch.equal(above, method.pass_on(0, h))
+    assert torch.equal(above, method.forward_block(0, h))
     assert not above.requires_grad
 
 
@@ -171,7 +171,7 @@ def test_uniform_negatives_are_uniform_over_the_wrong_labels() -> None:
 
 def test_looking_for_hard_negatives_disturbs_nothing() -> None:
     """Neither dropout's draws nor the statistics of a batch norm, nor which blocks are in training mode."""
-    method = mlp(negatives="hard", dropout=0.5, norm="batch", schedule="greedy")
+    method = mlp(negatives="hard", dropout=0.5, norm="batch", layer_order="greedy")
     method.enter(method.stages(1)[1])
     statistics = method.block(1).norm.running_mean.clone()
     given = batch()
@@ -197,12 +197,12 @@ def test_a_network_without_any_activity_has_hard_negatives_too() -> None:
         {"label": "one_hot", "label_intensity": 3.0},
         {"inject": "every_layer"},
         {"negatives": "hard"},
-        {"schedule": "greedy"},
+        {"layer_order": "greedy"},
     ],
 )
 def test_every_option_learns_digits(options: dict[str, object], digits: DataSet) -> None:
-    net = network("mlp", digits.in_shape, 10, widths=(64, 64))
-    summary = fit(create("symba", net, 10, **options), digits, Settings(epochs=4, batch_size=32))
+    net = create_network("mlp", digits.in_shape, 10, widths=(64, 64))
+    summary = fit(create_method("symba", net, 10, **options), digits, Settings(epochs=4, batch_size=32))
     assert summary["read_out_accuracy"] > 0.8
 
 
@@ -212,4 +212,4 @@ def test_refusals() -> None:
     with pytest.raises(UserError, match="sharpness must be greater than 0"):
         mlp(sharpness=0.0)
     with pytest.raises(UserError, match="SymBa trains linear layers only"):
-        create("symba", network("cnn", (1, 8, 8), CLASSES), CLASSES)
+        create_method("symba", create_network("cnn", (1, 8, 8), CLASSES), CLASSES)

@@ -6,19 +6,19 @@ from torch.nn import functional as F
 
 from hff.data import DataSet
 from hff.errors import UserError
-from hff.methods import create
+from hff.methods import create_method
 from hff.methods.tff import Trifecta
-from hff.networks import network
+from hff.networks import create_network
 from hff.randomness import Batch
 from hff.training import Settings, fit
-from hff.training.optimisers import Optimisers
+from hff.training.optimizers import Optimizers
 
 BATCH_NORM = {"norm": "batch", "norm_at": "input", "bias": False}
 
 
 def small(depth: int = 4, **options: object) -> Trifecta:
-    net = network("cnn", (2, 6, 6), 4, channels=(5,) * depth, pool=1, **BATCH_NORM)
-    method = create("tff", net, 4, **options)
+    net = create_network("cnn", (2, 6, 6), 4, channels=(5,) * depth, pool=1, **BATCH_NORM)
+    method = create_method("tff", net, 4, **options)
     assert isinstance(method, Trifecta)
     return method
 
@@ -107,12 +107,12 @@ def test_a_windows_gradient_is_that_of_the_composed_function() -> None:
 def test_two_optimisers_hold_moments_of_their_own_for_a_layer() -> None:
     method = small(depth=3)
     (stage,) = method.stages(1)
-    optimisers = Optimisers(method, stage, Settings())
+    optimizers = Optimizers(method, stage, Settings())
     method.enter(stage)
     for step in range(2):
         for group, _ in method.update(batch(step), stage):
-            optimisers.step(group, 1e-3)
-    state = optimisers.state()
+            optimizers.step(group, 1e-3)
+    state = optimizers.state()
     weight = "blocks.1.affine.weight"
     first, second = (state[f"block{layer}/{weight}/exp_avg"] for layer in (1, 2))
     assert not torch.allclose(first, second)
@@ -126,7 +126,7 @@ def test_a_label_is_a_learned_channel_and_beside_a_table_one_hot() -> None:
     method = small()
     assert method.block(0).in_shape == (3, 6, 6)
     assert method.encoding.table.requires_grad
-    table = create("tff", network("mlp", (6,), 3, widths=(8, 8)), 3)
+    table = create_method("tff", create_network("mlp", (6,), 3, widths=(8, 8)), 3)
     assert isinstance(table, Trifecta)
     assert table.encoding(torch.arange(6.0)[None], torch.tensor([1])).tolist() == [
         [0, 1, 2, 3, 4, 5, 0, 1, 0]
@@ -135,8 +135,8 @@ def test_a_label_is_a_learned_channel_and_beside_a_table_one_hot() -> None:
 
 def test_lengths_are_kept() -> None:
     """No block hides what the one below found: a longer activity is a longer input."""
-    net = network("mlp", (5,), 3, widths=(6, 6), bias=False)
-    method = create("tff", net, 3).eval()
+    net = create_network("mlp", (5,), 3, widths=(6, 6), bias=False)
+    method = create_method("tff", net, 3).eval()
     x = torch.randn(4, 5)
     before = dict(method.layer_scores(x))
     with torch.no_grad():
@@ -164,9 +164,9 @@ def test_mistakes_are_named() -> None:
 
 @pytest.mark.parametrize("overlap", [True, False])
 def test_convolutions_learn_digits(overlap: bool, digits: DataSet) -> None:
-    net = network("cnn", digits.in_shape, 10, channels=(16, 32), **BATCH_NORM)
+    net = create_network("cnn", digits.in_shape, 10, channels=(16, 32), **BATCH_NORM)
     summary = fit(
-        create("tff", net, 10, overlap=overlap),
+        create_method("tff", net, 10, overlap=overlap),
         digits,
         Settings(epochs=5, batch_size=32, learning_rate=3e-3),
     )

@@ -73,7 +73,7 @@ def test_activity_is_forward_without_dropout() -> None:
     torch.manual_seed(1)
     forward = block(x)
     torch.manual_seed(1)
-    assert torch.equal(forward, block.hand_on(h))
+    assert torch.equal(forward, block.output(h))
     kept = forward != 0
     assert 0.3 < kept.float().mean() < 0.7
     assert torch.allclose(forward[kept], 2 * activity[kept])
@@ -120,7 +120,7 @@ def test_an_activity_is_raised_to_the_power_of_its_row_and_has_a_gradient_at_zer
 def test_mirrored_borders_are_read_after_the_norm() -> None:
     row = Row("conv", 5, kernel=5, padding=2, padding_mode="reflect", norm="batch_plain", norm_at="input")
     block = Block(row, (3, 8, 6))
-    assert (block.read_shape, block.map_shape) == ((3, 12, 10), (5, 8, 6))
+    assert (block.affine_in_shape, block.map_shape) == ((3, 12, 10), (5, 8, 6))
     assert normed_shapes(block) == [(3, 8, 6)]
     x = torch.randn(4, 3, 8, 6)
     read = read_by_the_affine_map(block, x)
@@ -143,7 +143,7 @@ def read_by_the_affine_map(block: Block, x: Tensor) -> Tensor:
 
 def test_down_sampling_moves_patches_into_channels() -> None:
     block = Block(Row("conv", 5, downsample=2), (1, 2, 4))
-    assert (block.in_shape, block.read_shape, block.out_shape) == ((1, 2, 4), (4, 1, 2), (5, 1, 2))
+    assert (block.in_shape, block.affine_in_shape, block.out_shape) == ((1, 2, 4), (4, 1, 2), (5, 1, 2))
     x = torch.tensor([[[[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]]])
     channels = [[[1.0, 3.0]], [[2.0, 4.0]], [[5.0, 7.0]], [[6.0, 8.0]]]
     assert read_by_the_affine_map(block, x)[0].tolist() == channels

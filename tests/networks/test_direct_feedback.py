@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from hff.config import fields_of
-from hff.networks import Pool, network, networks
+from hff.networks import Pool, create_network, networks
 
 
 @pytest.mark.parametrize(("padding", "sides"), [(0, (15, 7, 3)), (1, (16, 8, 4))])
 def test_the_network_of_cifar10(padding: int, sides: tuple[int, ...]) -> None:
-    blocks = network("direct_feedback", (3, 32, 32), 10, pool_padding=padding).blocks()
+    blocks = create_network("direct_feedback", (3, 32, 32), 10, pool_padding=padding).blocks()
     maps = [(width, side, side) for width, side in zip((96, 128, 256), sides, strict=True)]
     assert [block.out_shape for block in blocks] == [*maps, (2048,), (2048,)]
     flat = 256 * sides[-1] ** 2
@@ -20,15 +20,17 @@ def test_the_network_of_cifar10(padding: int, sides: tuple[int, ...]) -> None:
 
 
 def test_the_network_of_mnist() -> None:
-    rows = network("direct_feedback", (1, 28, 28), 10, like="mnist", pool_padding=1).rows
-    blocks = network("direct_feedback", (1, 28, 28), 10, like="mnist", pool_padding=1).blocks()
+    rows = create_network("direct_feedback", (1, 28, 28), 10, like="mnist", pool_padding=1).rows
+    blocks = create_network("direct_feedback", (1, 28, 28), 10, like="mnist", pool_padding=1).blocks()
     assert [block.out_shape for block in blocks] == [(32, 28, 28), (64, 14, 14), (128,)]
     assert [row.pool for row in rows] == [None, Pool(3, 2, 1), None]
     assert {row.kernel for row in rows[:2]} == {3}
 
 
 def test_dropout_is_of_the_fully_connected_layers_and_all_can_shrink() -> None:
-    net = network("direct_feedback", (3, 32, 32), 10, dropout=0.25, activation="relu", width_factor=1 / 32)
+    net = create_network(
+        "direct_feedback", (3, 32, 32), 10, dropout=0.25, activation="relu", width_factor=1 / 32
+    )
     assert [row.dropout for row in net.rows] == [0, 0, 0, 0.25, 0.25]
     assert [row.width for row in net.rows] == [3, 4, 8, 64, 64]
     assert {row.activation for row in net.rows} == {"relu"}

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hff.config import fields_of
-from hff.networks import Block, energy, network, networks
+from hff.networks import Block, create_network, energy, networks
 
 
 def parameters(blocks: list[Block]) -> int:
@@ -45,17 +45,17 @@ def test_shapes_and_parameters(
     shapes: list[tuple[int, ...]],
     weights: int,
 ) -> None:
-    blocks = network(name, in_shape, 10, **options).blocks()
+    blocks = create_network(name, in_shape, 10, **options).blocks()
     assert [block.out_shape for block in blocks] == shapes
     assert parameters(blocks) == weights + sum(shape[0] for shape in shapes)
     h = torch.randn(2, *in_shape)
-    for block in network(name, in_shape, 10, width_factor=1 / 32, **options).blocks():
+    for block in create_network(name, in_shape, 10, width_factor=1 / 32, **options).blocks():
         h = block(h)
     assert h.shape == (2, shapes[-1][0] // 32, *shapes[-1][1:])
 
 
 def test_vgg5_is_gelu_unless_told_otherwise() -> None:
-    assert {row.activation for row in network("vgg5", (3, 32, 32), 10).rows} == {"gelu"}
-    assert {row.activation for row in network("vgg5", (3, 32, 32), 10, activation="hard_tanh").rows} == {
-        "hard_tanh"
-    }
+    assert {row.activation for row in create_network("vgg5", (3, 32, 32), 10).rows} == {"gelu"}
+    assert {
+        row.activation for row in create_network("vgg5", (3, 32, 32), 10, activation="hard_tanh").rows
+    } == {"hard_tanh"}

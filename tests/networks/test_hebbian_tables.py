@@ -5,7 +5,7 @@ import torch
 
 from hff.config import fields_of
 from hff.errors import UserError
-from hff.networks import Pool, hebbian, network, networks
+from hff.networks import Pool, create_network, hebbian, networks
 
 TABLES = [name for name, table in networks.items() if table.__module__ == hebbian.__name__]
 
@@ -19,17 +19,17 @@ def test_every_table_is_registered() -> None:
 def test_every_table_explains_itself_and_gives_what_it_says(name: str, in_shape: tuple[int, ...]) -> None:
     assert all(field.help and not field.required for field in fields_of(networks[name]))
     h = torch.randn(4, *in_shape)
-    for block in network(name, in_shape, 10, width_factor=1 / 16).blocks():
+    for block in create_network(name, in_shape, 10, width_factor=1 / 16).blocks():
         h = block(h)
         assert h.shape[1:] == block.out_shape
     assert torch.isfinite(h).all()
 
 
 def test_softhebb() -> None:
-    blocks = network("softhebb", (3, 32, 32), 10).blocks()
+    blocks = create_network("softhebb", (3, 32, 32), 10).blocks()
     assert [b.map_shape for b in blocks] == [(96, 32, 32), (384, 16, 16), (1536, 8, 8)]
     assert [b.out_shape for b in blocks] == [(96, 16, 16), (384, 8, 8), (1536, 4, 4)]
-    assert blocks[-1].hand_on_size == 24576
+    assert blocks[-1].out_features == 24576
     weights = 25 * 3 * 96 + 9 * 96 * 384 + 9 * 384 * 1536
     assert sum(p.numel() for b in blocks for p in b.parameters()) == weights
     assert [(b.row.power, b.row.pool) for b in blocks] == [
@@ -41,11 +41,11 @@ def test_softhebb() -> None:
         ("triangle", "batch_plain", "input", "reflect")
     }
     with pytest.raises(UserError, match="powers names 3 exponents, but channels names 2 layers"):
-        network("softhebb", (3, 32, 32), 10, channels=(8, 16))
+        create_network("softhebb", (3, 32, 32), 10, channels=(8, 16))
 
 
 def test_hebb_cnn() -> None:
-    blocks = network("hebb_cnn", (3, 32, 32), 10).blocks()
+    blocks = create_network("hebb_cnn", (3, 32, 32), 10).blocks()
     assert [b.out_shape for b in blocks] == [(96, 14, 14), (128, 12, 12), (192, 5, 5), (256, 3, 3), (300,)]
     weights = 25 * 3 * 96 + 9 * (96 * 128 + 128 * 192 + 192 * 256) + 256 * 9 * 300
     assert sum(p.numel() for b in blocks for p in b.parameters()) == weights

@@ -5,7 +5,7 @@ import torch
 
 from hff.config import fields_of
 from hff.errors import UserError
-from hff.networks import Block, network, networks, rivals
+from hff.networks import Block, create_network, networks, rivals
 
 RIVALS = [name for name, table in networks.items() if table.__module__ == rivals.__name__]
 SMALL: dict[str, dict[str, object]] = {
@@ -34,14 +34,14 @@ def test_every_table_shrinks_explains_itself_and_gives_what_it_says(
 ) -> None:
     assert all(field.help and not field.required for field in fields_of(networks[name]))
     h = torch.randn(4, *in_shape)
-    for block in network(name, in_shape, 10, **SMALL.get(name, {"width_factor": 1 / 16})).blocks():
+    for block in create_network(name, in_shape, 10, **SMALL.get(name, {"width_factor": 1 / 16})).blocks():
         h = block(h)
         assert h.shape[1:] == block.out_shape
     assert torch.isfinite(h).all()
 
 
 def test_trifecta() -> None:
-    blocks = network("trifecta", (4, 32, 32), 10).blocks()
+    blocks = create_network("trifecta", (4, 32, 32), 10).blocks()
     assert outputs(blocks) == [
         (128, 16, 16),
         (128, 16, 16),
@@ -54,13 +54,13 @@ def test_trifecta() -> None:
     ins, outs = [4, 128, 128, 256, 256, 256], [128, 128, 256, 256, 256, 512]
     assert parameters(blocks) == sum(9 * i * o + 2 * i for i, o in zip(ins, outs, strict=True))
     assert {(b.row.norm, b.row.norm_at, b.row.activation) for b in blocks} == {("batch", "input", "relu")}
-    large = network("trifecta", (4, 32, 32), 10, size="large", width_factor=1 / 64).blocks()
+    large = create_network("trifecta", (4, 32, 32), 10, size="large", width_factor=1 / 64).blocks()
     assert [shape[0] for shape in outputs(large)] == [1, 2, 2, 2, 2, 4, 4, 4, 4, 8, 8, 8]
     assert [shape[1] for shape in outputs(large)] == [32, 16, 16, 16, 16, 8, 8, 8, 8, 4, 4, 4]
 
 
 def test_channelwise() -> None:
-    blocks = network("channelwise", (3, 32, 32), 10).blocks()
+    blocks = create_network("channelwise", (3, 32, 32), 10).blocks()
     assert outputs(blocks) == [(20, 32, 32), (80, 16, 16), (240, 16, 16), (480, 8, 8)]
     assert [b.row.groups for b in blocks] == [1, 10, 1, 10]
     weights = 9 * (3 * 20 + 2 * 80 + 80 * 240 + 24 * 480)
@@ -69,10 +69,15 @@ def test_channelwise() -> None:
 
 
 def test_channelwise_groups_by_classes_by_one_number_or_by_one_for_each_pair() -> None:
-    assert [row.groups for row in network("channelwise", (3, 32, 32), 5).rows] == [1, 5, 1, 5]
-    assert [row.groups for row in network("channelwise", (3, 32, 32), 10, groups=4).rows] == [1, 4, 1, 4]
+    assert [row.groups for row in create_network("channelwise", (3, 32, 32), 5).rows] == [1, 5, 1, 5]
+    assert [row.groups for row in create_network("channelwise", (3, 32, 32), 10, groups=4).rows] == [
+        1,
+        4,
+        1,
+        4,
+    ]
     channels = (60, 120, 240, 400, 800, 1600)
-    rows = network("channelwise", (3, 32, 32), 100, channels=channels, groups=(20, 20, 100)).rows
+    rows = create_network("channelwise", (3, 32, 32), 100, channels=channels, groups=(20, 20, 100)).rows
     assert [row.groups for row in rows] == [1, 20, 1, 20, 1, 100]
 
 
@@ -80,35 +85,37 @@ def test_channelwise_groups_by_classes_by_one_number_or_by_one_for_each_pair() -
 def test_channelwise_refuses_channels_that_do_not_divide(channels: tuple[int, ...]) -> None:
     wrong = next(n for n in channels if n % 10)
     with pytest.raises(UserError, match=f"{wrong} channels do not divide by 10 groups"):
-        network("channelwise", (3, 32, 32), 10, channels=channels)
+        create_network("channelwise", (3, 32, 32), 10, channels=channels)
 
 
 def test_channelwise_refuses_groups_for_other_pairs() -> None:
     with pytest.raises(UserError, match="groups names 3 numbers, but channels names 2 pairs"):
-        network("channelwise", (3, 32, 32), 10, groups=(2, 2, 2))
+        create_network("channelwise", (3, 32, 32), 10, groups=(2, 2, 2))
     with pytest.raises(UserError, match="groups must be one or more positive"):
-        network("channelwise", (3, 32, 32), 10, groups=0)
+        create_network("channelwise", (3, 32, 32), 10, groups=0)
 
 
 def test_simcnn() -> None:
-    blocks = network("simcnn", (3, 32, 32), 10).blocks()
+    blocks = create_network("simcnn", (3, 32, 32), 10).blocks()
     assert outputs(blocks) == [(256, 32, 32), (256, 32, 32), (512, 16, 16), (1024, 8, 8), (1024, 8, 8)]
     assert [b.affine.in_channels for b in blocks] == [3, 256, 4 * 256, 4 * 512, 1024]
     pairs = 3 * 256 + 256 * 256 + 1024 * 512 + 2048 * 1024 + 1024 * 1024
     assert parameters(blocks) == 9 * pairs + 256 + 256 + 512 + 1024 + 1024
-    normed = network("simcnn", (3, 32, 32), 10, widths=(8, 8, 16), downsample_at=(2,), norm="batch").rows
+    normed = create_network(
+        "simcnn", (3, 32, 32), 10, widths=(8, 8, 16), downsample_at=(2,), norm="batch"
+    ).rows
     assert [(row.norm, row.downsample) for row in normed] == [("batch", 1), ("batch", 1), ("batch", 2)]
 
 
 def test_simcnn_refuses_odd_maps_and_layers_that_do_not_exist() -> None:
     with pytest.raises(UserError, match=r"height and width 2 divides, not 15x15"):
-        network("simcnn", (3, 30, 30), 10, widths=(4, 4, 4, 4)).blocks()
+        create_network("simcnn", (3, 30, 30), 10, widths=(4, 4, 4, 4)).blocks()
     with pytest.raises(UserError, match="downsample_at names layer 3, but the 2 layers are 0 to 1"):
-        network("simcnn", (3, 32, 32), 10, widths=(4, 4), downsample_at=(1, 3))
+        create_network("simcnn", (3, 32, 32), 10, widths=(4, 4), downsample_at=(1, 3))
 
 
 def test_vgg_of_local_errors() -> None:
-    blocks = network("vgg8b", (3, 32, 32), 10, width_factor=1 / 32).blocks()
+    blocks = create_network("vgg8b", (3, 32, 32), 10, width_factor=1 / 32).blocks()
     assert outputs(blocks) == [
         (4, 32, 32),
         (8, 16, 16),
@@ -122,11 +129,13 @@ def test_vgg_of_local_errors() -> None:
     assert parameters(blocks) == weights + 3 * (4 + 8 + 8 + 16 + 16 + 16 + 32)
     facts = {(b.row.activation, b.row.norm, b.row.norm_at, b.row.dropout) for b in blocks}
     assert facts == {("leaky_relu", "batch", "preactivation", 0.2)}
-    blocks = network("vgg11b", (3, 32, 32), 10, width_factor=1 / 32, activation="relu", dropout=0.1).blocks()
+    blocks = create_network(
+        "vgg11b", (3, 32, 32), 10, width_factor=1 / 32, activation="relu", dropout=0.1
+    ).blocks()
     assert [shape[0] for shape in outputs(blocks)] == [4, 4, 4, 8, 8, 16, 16, 16, 16, 32]
     assert [shape[1] for shape in outputs(blocks)[:-1]] == [32, 32, 32, 16, 16, 8, 8, 4, 2]
     assert {(b.row.activation, b.row.dropout) for b in blocks} == {("relu", 0.1)}
-    assert [row.width for row in network("vgg8b", (3, 32, 32), 10).rows] == [
+    assert [row.width for row in create_network("vgg8b", (3, 32, 32), 10).rows] == [
         128,
         256,
         256,
@@ -138,7 +147,7 @@ def test_vgg_of_local_errors() -> None:
 
 
 def test_cnn_ff() -> None:
-    blocks = network("cnn_ff", (1, 28, 28), 10).blocks()
+    blocks = create_network("cnn_ff", (1, 28, 28), 10).blocks()
     assert outputs(blocks) == [(128, 28, 28)] * 3
     convolutions = 49 * (128 + 2 * 128 * 128) + 3 * 128
     assert parameters(blocks) == convolutions + 3 * 2 * 128 * 28 * 28
@@ -175,7 +184,7 @@ def test_cnn_ff() -> None:
     ],
 )
 def test_dll_cnn(like: str, in_shape: tuple[int, ...], shapes: list[tuple[int, ...]], weights: int) -> None:
-    blocks = network("dll_cnn", in_shape, 10, like=like).blocks()
+    blocks = create_network("dll_cnn", in_shape, 10, like=like).blocks()
     assert outputs(blocks) == shapes
     assert parameters(blocks) == weights
     assert {b.row.activation for b in blocks} == {"tanh"}
@@ -184,7 +193,8 @@ def test_dll_cnn(like: str, in_shape: tuple[int, ...], shapes: list[tuple[int, .
 def test_dll_cnn_averages_where_the_paper_does() -> None:
     kinds = {
         like: [
-            row.pool.kind if row.pool else None for row in network("dll_cnn", (3, 32, 32), 10, like=like).rows
+            row.pool.kind if row.pool else None
+            for row in create_network("dll_cnn", (3, 32, 32), 10, like=like).rows
         ]
         for like in ("mnist", "fashion_mnist", "cifar10", "cifar100")
     }
@@ -197,7 +207,7 @@ def test_dll_cnn_averages_where_the_paper_does() -> None:
 
 
 def test_noprop() -> None:
-    blocks = network("noprop", (1, 28, 28), 10).blocks()
+    blocks = create_network("noprop", (1, 28, 28), 10).blocks()
     assert outputs(blocks) == [(32, 14, 14), (64, 14, 14), (128, 7, 7), (256,)]
     weights = 9 * (32 + 32 * 64 + 64 * 128) + 128 * 49 * 256
     assert parameters(blocks) == weights + 32 + 64 + 128 + 3 * 256

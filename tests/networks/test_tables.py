@@ -3,58 +3,58 @@
 import pytest
 
 from hff.errors import UserError
-from hff.networks import network
+from hff.networks import create_network
 
 
 def widths(name: str, in_shape: tuple[int, ...], classes: int, **options: object) -> list[int]:
-    return [block.row.width for block in network(name, in_shape, classes, **options).blocks()]
+    return [block.row.width for block in create_network(name, in_shape, classes, **options).blocks()]
 
 
 def test_mlp_ends_in_its_last_hidden_layer() -> None:
     assert widths("mlp", (1, 28, 28), 10, widths=(2000, 2000, 2000)) == [2000, 2000, 2000]
-    assert network("mlp", (1, 28, 28), 10).blocks()[0].affine.in_features == 784
-    assert network("mlp", (3, 32, 32), 10).blocks()[0].affine.in_features == 3072
+    assert create_network("mlp", (1, 28, 28), 10).blocks()[0].affine.in_features == 784
+    assert create_network("mlp", (3, 32, 32), 10).blocks()[0].affine.in_features == 3072
 
 
 def test_cnn_halves_the_map_in_each_layer() -> None:
-    blocks = network("cnn", (3, 32, 32), 10).blocks()
+    blocks = create_network("cnn", (3, 32, 32), 10).blocks()
     assert [b.map_shape for b in blocks] == [(32, 32, 32), (64, 16, 16), (128, 8, 8)]
     assert [b.out_shape for b in blocks] == [(32, 16, 16), (64, 8, 8), (128, 4, 4)]
     assert [b.row.aux_channels for b in blocks] == [128, 64, 32]
-    two = network("cnn", (1, 28, 28), 10, channels=(32, 64)).blocks()
+    two = create_network("cnn", (1, 28, 28), 10, channels=(32, 64)).blocks()
     assert [b.row.aux_channels for b in two] == [64, 32]
 
 
 def test_alexnet_is_the_papers_table() -> None:
-    net = network("alexnet", (3, 224, 224), 1000, width_factor=1 / 64)
+    net = create_network("alexnet", (3, 224, 224), 1000, width_factor=1 / 64)
     assert [b.out_shape[1:] for b in net.blocks()[:5]] == [(27, 27), (13, 13), (13, 13), (13, 13), (6, 6)]
-    rows = network("alexnet", (3, 224, 224), 1000).rows
+    rows = create_network("alexnet", (3, 224, 224), 1000).rows
     assert [row.width for row in rows] == [64, 192, 384, 256, 256, 4096, 4096, 1000]
     assert [row.aux_channels for row in rows[:5]] == [256, 128, 64, 32, 32]
     assert [(row.kernel, row.stride, row.padding) for row in rows[:3]] == [(11, 4, 2), (5, 1, 2), (3, 1, 1)]
 
 
 def test_vgg_tables() -> None:
-    rows = network("vgg11", (3, 32, 32), 100).rows
+    rows = create_network("vgg11", (3, 32, 32), 100).rows
     assert [row.width for row in rows] == [64, 128, 256, 256, 512, 512, 512, 512, 512, 512, 100]
     assert [row.aux_channels for row in rows[:8]] == [512, 512, 512, 512, 256, 256, 128, 64]
-    rows = network("vgg16", (3, 224, 224), 1000).rows
+    rows = create_network("vgg16", (3, 224, 224), 1000).rows
     assert [row.width for row in rows[13:]] == [4096, 4096, 1000]
     assert [i for i, row in enumerate(rows) if row.pool] == [1, 3, 6, 9, 12]
     assert [row.aux_channels for row in rows[:13]] == [512] * 6 + [256] * 3 + [128] * 2 + [64] * 2
-    small = network("vgg16", (3, 224, 224), 1000, width_factor=1 / 64)
+    small = create_network("vgg16", (3, 224, 224), 1000, width_factor=1 / 64)
     assert small.blocks()[12].out_shape[1:] == (7, 7)
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn", "alexnet", "vgg11", "vgg16"])
 def test_no_table_of_the_paper_has_a_norm_by_default(name: str) -> None:
-    assert {row.norm for row in network(name, (3, 224, 224), 10).rows} == {"none"}
+    assert {row.norm for row in create_network(name, (3, 224, 224), 10).rows} == {"none"}
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn"])
 @pytest.mark.parametrize("place", ["input", "preactivation", "output"])
 def test_small_networks_norm_where_they_are_told(name: str, place: str) -> None:
-    rows = network(name, (3, 32, 32), 10, norm="batch", norm_at=place).rows
+    rows = create_network(name, (3, 32, 32), 10, norm="batch", norm_at=place).rows
     assert {(row.norm, row.norm_at) for row in rows} == {("batch", place)}
 
 
@@ -64,27 +64,27 @@ def test_small_networks_norm_where_they_are_told(name: str, place: str) -> None:
 )
 def test_too_small_images_are_refused_with_the_smallest_size(name: str, smallest: int) -> None:
     options = {} if name == "cnn" else {"width_factor": 1 / 64}
-    network(name, (3, smallest, smallest), 10, **options).blocks()
+    create_network(name, (3, smallest, smallest), 10, **options).blocks()
     with pytest.raises(UserError, match=f"{smallest}x{smallest} pixels or more, not {smallest - 1}x"):
-        network(name, (3, smallest - 1, smallest - 1), 10, **options).blocks()
+        create_network(name, (3, smallest - 1, smallest - 1), 10, **options).blocks()
 
 
 def test_convolutions_refuse_tables_of_numbers() -> None:
     with pytest.raises(UserError, match=r"needs images \[C, H, W\]"):
-        network("cnn", (20,), 10).blocks()
+        create_network("cnn", (20,), 10).blocks()
 
 
 def test_unknown_names_offer_the_nearest() -> None:
     with pytest.raises(UserError, match="did you mean 'alexnet'"):
-        network("alexnot", (3, 32, 32), 10)
+        create_network("alexnot", (3, 32, 32), 10)
     with pytest.raises(UserError, match="did you mean 'widths'"):
-        network("mlp", (64,), 10, width=(3,))
+        create_network("mlp", (64,), 10, width=(3,))
 
 
 def test_widths_must_be_positive() -> None:
     with pytest.raises(UserError, match="widths must be one or more positive"):
-        network("mlp", (64,), 10, widths=(3, 0))
+        create_network("mlp", (64,), 10, widths=(3, 0))
     with pytest.raises(UserError, match="hidden must be one or more positive"):
-        network("vgg11", (3, 32, 32), 10, hidden=0)
+        create_network("vgg11", (3, 32, 32), 10, hidden=0)
     with pytest.raises(UserError, match="width_factor must be above 0, not 0"):
-        network("vgg11", (3, 32, 32), 10, width_factor=0.0)
+        create_network("vgg11", (3, 32, 32), 10, width_factor=0.0)

@@ -13,15 +13,15 @@ import torch
 
 from hff.data import Batches, DataSet
 from hff.errors import UserError
-from hff.methods import Method, Stage, create
-from hff.networks import network
-from hff.training import Listener, Progress, Run, Settings, fit
+from hff.methods import Method, Stage, create_method
+from hff.networks import create_network
+from hff.training import Listener, Run, Settings, TrainingProgress, fit
 from hff.training.plan import RECORDS, Plan, Position
 
 STEP, VALIDATION, CHECKPOINT = 0.5, 100.0, 1000.0
 STEPS = 21
 """Of an epoch: 1293 digits in batches of 64."""
-SETTINGS = Settings(epochs=4, seconds=30.0, batch_size=64, schedule="linear", learning_rate=1.0)
+SETTINGS = Settings(epochs=4, seconds=30.0, batch_size=64, lr_schedule="linear", learning_rate=1.0)
 
 
 class Clock:
@@ -37,9 +37,9 @@ class Clock:
 
 class Hear(Listener):
     def __init__(self) -> None:
-        self.heard: list[Progress] = []
+        self.heard: list[TrainingProgress] = []
 
-    def stepped(self, progress: Progress) -> None:
+    def stepped(self, progress: TrainingProgress) -> None:
         self.heard.append(progress)
 
 
@@ -66,7 +66,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def method_for(data: DataSet, clock: Clock, stages: list[Stage], step: float = STEP) -> Method:
     """A method of two layers with these stages, each of whose steps takes so long; batches take nothing."""
-    method = create("mono_forward", network("mlp", data.in_shape, 10, widths=(8, 8)), 10)
+    method = create_method("mono_forward", create_network("mlp", data.in_shape, 10, widths=(8, 8)), 10)
     update = method.update
     method.stages = lambda epochs: stages  # type: ignore[method-assign]
 

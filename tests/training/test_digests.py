@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from hff.data import Augmentation, DataSet
-from hff.methods import create
-from hff.methods.hebbian import HebbianMethod
-from hff.networks import network
+from hff.methods import create_method
+from hff.methods.families.hebbian import HebbianMethod
+from hff.networks import create_network
 from hff.randomness import Batch
 from hff.training import Settings, fit
 from hff.training.digests import Digests
@@ -80,8 +80,8 @@ def trained(
         return digest(self, x)
 
     monkeypatch.setattr(HebbianMethod, "digest", counted)
-    table = network("cnn", digits.in_shape, 10, channels=(6, 8))
-    method = create("softhebb", table, 10, block_batch_size=100, block_epochs=1)
+    table = create_network("cnn", digits.in_shape, 10, channels=(6, 8))
+    method = create_method("softhebb", table, 10, block_batch_size=100, block_epochs=1)
     summary = fit(method, digits, replace(SETTINGS, **changes))
     monkeypatch.undo()
     assert isinstance(method, HebbianMethod)

@@ -15,24 +15,24 @@ from typing import Any
 import pytest
 import torch
 
-from hff.data import DataSet, load
+from hff.data import DataSet, load_data
 from hff.errors import UserError
-from hff.methods import Method, create, methods
-from hff.networks import network
-from hff.training import Listener, Progress, Run, Settings, fit, pick_device
-from hff.training.optimisers import learning_rate
+from hff.methods import Method, create_method, methods
+from hff.networks import create_network
+from hff.training import Listener, Run, Settings, TrainingProgress, fit, pick_device
+from hff.training.optimizers import learning_rate
 
 SETTINGS = Settings(epochs=3, batch_size=128, checkpoint_seconds=0.0)
 
 
 def method_for(data: DataSet, name: str = "hff", **options: Any) -> Method:
     for dropout in (0.2, 0.0):
-        net = network("mlp", data.in_shape, 10, widths=(24, 20), dropout=dropout)
-        if methods[name].refusal(net, 10):
-            net = network("cnn", data.in_shape, 10, channels=(10, 10), dropout=dropout)
-        if not methods[name].refusal(net, 10):
+        net = create_network("mlp", data.in_shape, 10, widths=(24, 20), dropout=dropout)
+        if methods[name].unsupported_reason(net, 10):
+            net = create_network("cnn", data.in_shape, 10, channels=(10, 10), dropout=dropout)
+        if not methods[name].unsupported_reason(net, 10):
             break
-    return create(name, net, 10, seed=0, **options)
+    return create_method(name, net, 10, seed=0, **options)
 
 
 def timeless(record: dict[str, Any]) -> dict[str, Any]:
@@ -60,8 +60,8 @@ OPTIONS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "hff joint": ("hff", {}, {}),
     "hff greedy class means": (
         "hff",
-        {"schedule": "greedy", "prototype_update": "class_means", "prototype_init": "class_means"},
-        {"schedule": "cosine"},
+        {"layer_order": "greedy", "prototype_update": "class_means", "prototype_init": "class_means"},
+        {"lr_schedule": "cosine"},
     ),
     "hff shadow": ("hff", {"prototype_update": "shadow"}, {"optimizer": "adamw", "weight_decay": 0.01}),
     "hff smoothed": ("hff", {"prototype_update": "smoothed"}, {"optimizer": "rmsprop"}),
@@ -72,7 +72,7 @@ OPTIONS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "cwconv overlapping stages": ("cwconv", {"ends": (0.34, 0.67)}, {}),
     "noprop": ("noprop_dt", {"steps": 3, "embedding": "prototype", "blocks_per_step": 2}, {}),
     "hebb class means": ("hebb", {}, {}),
-    "hebb greedy and linear": ("hebb", {"schedule": "greedy", "read_out_rule": "linear"}, {}),
+    "hebb greedy and linear": ("hebb", {"layer_order": "greedy", "read_out_rule": "linear"}, {}),
     "softhebb": ("softhebb", {"block_batch_size": 100, "block_epochs": 1}, {}),
     "dll learned feedback": ("dll", {"feedback": "learned"}, {}),
     "fa sign symmetry": ("fa", {"feedback": "sign", "head": "sigmoid"}, {}),
@@ -87,7 +87,7 @@ OPTIONS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"variant": "incremental", "inference_steps": 3, "inference_momentum": 0.5},
         {},
     ),
-    "backprop": ("backprop", {}, {"optimizer": "sgd", "schedule": "linear", "clip": 1.0}),
+    "backprop": ("backprop", {}, {"optimizer": "sgd", "lr_schedule": "linear", "clip": 1.0}),
 }
 
 
@@ -140,18 +140,18 @@ KILLED = """
     import sys
     from pathlib import Path
     import torch
-    from hff.data import load
-    from hff.methods import create
-    from hff.networks import network
+    from hff.data import load_data
+    from hff.methods import create_method
+    from hff.networks import create_network
     from hff.training import Run, Settings, fit
     torch.set_num_threads(1)
-    data = load("digits")
-    net = network("mlp", data.in_shape, 10, widths=(24, 20), dropout=0.2)
+    data = load_data("digits")
+    net = create_network("mlp", data.in_shape, 10, widths=(24, 20), dropout=0.2)
     folder = Path(sys.argv[1])
     run = Run.open(folder) if (folder / "config.yaml").exists() else Run.create(folder, {}, data)
     print("ready", flush=True)
     settings = Settings(epochs=12, batch_size=32, checkpoint_seconds=0.0)
-    fit(create("hff", net, 10, seed=0), data, settings, run=run)
+    fit(create_method("hff", net, 10, seed=0), data, settings, run=run)
 """
 
 
@@ -221,10 +221,10 @@ def test_records_one_line_an_epoch_with_every_layer(digits: DataSet, tmp_path: P
 
 
 def test_the_mean_loss_and_the_time_left_are_told(digits: DataSet) -> None:
-    heard: list[Progress] = []
+    heard: list[TrainingProgress] = []
 
     class Hear(Listener):
-        def stepped(self, progress: Progress) -> None:
+        def stepped(self, progress: TrainingProgress) -> None:
             heard.append(progress)
 
     fit(method_for(digits), digits, Settings(epochs=30, batch_size=16), listener=Hear())
@@ -241,7 +241,7 @@ def test_training_leaves_the_global_generator_alone(digits: DataSet) -> None:
 
 
 def test_a_run_without_validation_split(digits: DataSet) -> None:
-    data = load("digits", validation=0)
+    data = load_data("digits", validation=0)
     assert data.validation is None
     assert fit(method_for(data), data, replace(SETTINGS, epochs=1))["validation_accuracy"] == {}
 
@@ -263,7 +263,7 @@ def test_settings_out_of_range_are_named(wrong: dict[str, Any]) -> None:
 def test_schedules() -> None:
     def rates(schedule: Any) -> list[float]:
         return [
-            learning_rate(Settings(learning_rate=1.0, schedule=schedule), p) for p in (0.0, 0.5, 0.7, 0.9)
+            learning_rate(Settings(learning_rate=1.0, lr_schedule=schedule), p) for p in (0.0, 0.5, 0.7, 0.9)
         ]
 
     assert rates("constant") == [1, 1, 1, 1]

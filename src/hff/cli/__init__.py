@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from hff.cli.parsing import Misuse
+from hff.cli.parsing import UsageError
 from hff.errors import UserError, unknown
 
 VERBS = {
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
         return code
-    except Misuse as error:
+    except UsageError as error:
         return _fail(str(error), 2)
     except UserError as error:
         return _fail(str(error), 1)
@@ -61,7 +61,7 @@ def _run(argv: list[str]) -> int:
         sys.stdout.write(f"hff {__version__}\n")
         return 0
     if verb not in VERBS:
-        raise Misuse(str(unknown("verb", verb, VERBS)))
+        raise UsageError(str(unknown("verb", verb, VERBS)))
     module = import_module(f"hff.cli.{MODULES.get(verb, verb)}")
     module.main(rest)
     return 0

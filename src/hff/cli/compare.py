@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hff.cli.output import write, write_json
-from hff.cli.parsing import Misuse, Parser, configuring
+from hff.cli.parsing import Parser, UsageError, configuring
 from hff.cli.train import add_field, add_part, fetch_data, refuse_settings, spoken_choices
 from hff.errors import UserError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from hff.comparison import Comparison, Row, Terms
+    from hff.comparison import Comparison, ComparisonSettings, MethodResult
 
 SMALL_DATA, SMALL_BUDGET, BUDGET = "digits", "5s", "60s"
 """What is compared when nothing is said takes a few minutes; all other data get a minute for each method."""
@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> None:
             out = given.resume
             comparison = Comparison.open(out, **machine)
         else:
-            terms = terms_of(given)
+            terms = settings_of(given)
             out = given.out or default_folder(terms)
             fetch_data(terms.data, given.data_dir, given.quiet or given.json)
             names = given.methods and [name.strip() for name in given.methods.split(",")]
@@ -63,7 +63,7 @@ def flags_of(spoken: Mapping[str, str]) -> Parser:
     network = spoken.get("--network")
     strays = [flag for flag in spoken if flag.startswith("--network.")]
     if strays and network is None:
-        raise Misuse(f"{strays[0]} needs its network: add --network NAME.")
+        raise UsageError(f"{strays[0]} needs its network: add --network NAME.")
     named = {part: spoken[f"--{part}"] for part in ("network", "data") if f"--{part}" in spoken}
     experiment = Experiment.from_mapping({"data": SMALL_DATA, **named})
     parser = Parser("compare", "Train all methods on equal terms and rank them on validation examples.")
@@ -89,14 +89,14 @@ def flags_of(spoken: Mapping[str, str]) -> Parser:
     return parser
 
 
-def terms_of(given: argparse.Namespace) -> "Terms":
+def settings_of(given: argparse.Namespace) -> "ComparisonSettings":
     """What the flags say."""
-    from hff.comparison import Terms
+    from hff.comparison import ComparisonSettings
     from hff.experiment import Experiment
 
     said = vars(given)
     if given.budget is not None and "epochs" in said:
-        raise Misuse("Give either --budget or --epochs, not both.")
+        raise UsageError("Give either --budget or --epochs, not both.")
     parts: dict[str, dict[str, Any]] = {"data": {"name": SMALL_DATA}}
     for key, value in said.items():
         part, dot, option = key.partition(".")
@@ -105,7 +105,7 @@ def terms_of(given: argparse.Namespace) -> "Terms":
     settings = {key: said[key] for key in ("seed", *TRAINING) if key in said}
     experiment = Experiment.from_mapping({**parts, **settings})
     budget = given.budget or (SMALL_BUDGET if experiment.data.name == SMALL_DATA else BUDGET)
-    return Terms(
+    return ComparisonSettings(
         data=experiment.data,
         network=experiment.network if "network" in parts else None,
         seconds=None if "epochs" in said else seconds(budget),
@@ -120,30 +120,30 @@ def seconds(text: str) -> float:
     """A span of time as one types it: 90, 90s, 1.5m, 1h."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|)", text.strip())
     if match is None or float(match[1]) == 0:
-        raise Misuse(f"--budget must be a time such as 90s, 5m or 1h, not {text!r}.")
+        raise UsageError(f"--budget must be a time such as 90s, 5m or 1h, not {text!r}.")
     return float(match[1]) * UNITS[match[2]]
 
 
-def default_folder(terms: "Terms") -> Path:
+def default_folder(terms: "ComparisonSettings") -> Path:
     """The same command finds the same folder again, and goes on there."""
     network = [terms.network.name] if terms.network else []
     return Path("runs", "-".join(["compare", terms.data.name, *network, terms.budget, f"seed{terms.seed}"]))
 
 
-def _run(comparison: "Comparison", quiet: bool) -> "list[Row]":
+def _run(comparison: "Comparison", quiet: bool) -> "list[MethodResult]":
     from hff.cli.progress import ComparisonDisplay
 
     try:
         if quiet:
-            return comparison.go()
-        with ComparisonDisplay(comparison) as watcher:
-            return comparison.go(watcher)
+            return comparison.run()
+        with ComparisonDisplay(comparison) as listener:
+            return comparison.run(listener)
     except KeyboardInterrupt:
         again = f"hff compare --resume {comparison.folder}"
         raise KeyboardInterrupt(f"Stopped; go on with `{again}`.") from None
 
 
-def _draw(comparison: "Comparison", rows: "list[Row]") -> Path | str:
+def _draw(comparison: "Comparison", rows: "list[MethodResult]") -> Path | str:
     """The figure's file, or why there is none."""
     from hff.comparison.figure import draw
 
@@ -154,7 +154,7 @@ def _draw(comparison: "Comparison", rows: "list[Row]") -> Path | str:
 
 
 def _answer(
-    comparison: "Comparison", rows: "list[Row]", figure: Path | str, given: argparse.Namespace
+    comparison: "Comparison", rows: "list[MethodResult]", figure: Path | str, given: argparse.Namespace
 ) -> None:
     from hff.comparison.compare import PAGE, TABLE
 
@@ -164,7 +164,7 @@ def _answer(
             "folder": str(comparison.folder),
             **comparison.terms.to_mapping(),
             "rows": [asdict(row) for row in rows],
-            "refused": comparison.refused,
+            "unsupported": comparison.unsupported,
             "figure": str(figure) if drawn else None,
         }
         write_json(document)
@@ -178,12 +178,12 @@ def _answer(
         write(str(figure))
 
 
-def _show(rows: "list[Row]") -> None:
+def _show(rows: "list[MethodResult]") -> None:
     import sys
 
     from rich.console import Console
 
-    from hff.comparison.rows import NOTE
+    from hff.comparison.results import NOTE
 
     terminal = Console(file=sys.stdout, highlight=False)
     width = terminal.width if terminal.is_terminal else WIDE
@@ -197,13 +197,13 @@ def _show(rows: "list[Row]") -> None:
     console.print(NOTE, style="dim")
 
 
-def table_of(rows: "list[Row]", width: int) -> "Table":
+def table_of(rows: "list[MethodResult]", width: int) -> "Table":
     """The table that people see; what its files tell as well is left out where it is too wide."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from hff.comparison.rows import COLUMNS, cells
+    from hff.comparison.results import COLUMNS, cells
 
     console = Console(width=10 * WIDE)
     for skipped in range(len(DISPENSABLE) + 1):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hff.cli.output import write, write_json, write_table
-from hff.cli.parsing import Misuse, Parser
+from hff.cli.parsing import Parser, UsageError
 from hff.errors import unknown
 
 
@@ -18,9 +18,9 @@ def main(argv: Sequence[str]) -> None:
     if given is None:
         return
     if given.action not in ("list", "get"):
-        raise Misuse(str(unknown("action", given.action, ("list", "get"))))
+        raise UsageError(str(unknown("action", given.action, ("list", "get"))))
     if (given.action == "get") != (given.name is not None):
-        raise Misuse("Say which data set to get: `hff data get NAME`; `hff data list` takes no name.")
+        raise UsageError("Say which data set to get: `hff data get NAME`; `hff data list` takes no name.")
     if given.action == "list":
         _list(given.data_dir, given.json)
     else:
@@ -45,7 +45,7 @@ def _get(name: str, data_dir: Path | None, as_json: bool) -> None:
     from hff.data import datasets
 
     if name not in datasets:
-        raise Misuse(str(unknown("data set", name, datasets)))
+        raise UsageError(str(unknown("data set", name, datasets)))
     path = fetch(name, data_dir, quiet=as_json)
     if as_json:
         write_json({"name": name, "path": str(path)})

@@ -26,8 +26,8 @@ def main(argv: Sequence[str]) -> None:
     given = parser.read(argv)
     if given is None:
         return
-    from hff.experiment import evaluation_file, measure
-    from hff.seeds import is_group, runs
+    from hff.experiment import evaluate_run, evaluation_file
+    from hff.run_group import is_group, runs
     from hff.training import Run, pick_device
     from hff.training.checkpoint import write_atomically
 
@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> None:
         group = runs(given.run) if is_group(given.run) else None
         found = [Run.open(given.run)] if group is None else list(group.values())
     machine: dict[str, Any] = {"device": given.device, "data_dir": given.data_dir}
-    results = [measure(run, given.split, **machine) for run in found]
+    results = [evaluate_run(run, given.split, **machine) for run in found]
     if group is None:
         answer = results[0].to_json()
     else:
@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> None:
 def combine(results: "dict[int, Evaluation]") -> dict[str, Any]:
     """Mean and spread over seeds; the confusions stay with the runs."""
     from hff.errors import UserError
-    from hff.seeds import spread
+    from hff.run_group import spread
 
     if not results:
         raise UserError("None of the seeds has been trained yet.")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hff.cli.output import write_json, write_table
-from hff.cli.parsing import Misuse, Parser
+from hff.cli.parsing import Parser, UsageError
 from hff.errors import unknown
 
 
@@ -16,7 +16,7 @@ def main(argv: Sequence[str]) -> None:
     if given is None:
         return
     if given.what not in LISTS:
-        raise Misuse(str(unknown("list", given.what, LISTS)))
+        raise UsageError(str(unknown("list", given.what, LISTS)))
     entries = LISTS[given.what]()
     if given.json:
         write_json(entries)
@@ -31,12 +31,12 @@ def _methods() -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "title": method.facts.title,
-            "passes": method.facts.passes,
-            "negatives": method.facts.needs_negatives,
-            "gradient reach": method.facts.gradient_reach,
-            "trains": sorted(method.facts.supports),
-            "paper": method.facts.paper,
+            "title": method.info.title,
+            "passes": method.info.passes,
+            "negatives": method.info.needs_negatives,
+            "gradient reach": method.info.gradient_reach,
+            "trains": sorted(method.info.supports),
+            "paper": method.info.paper,
         }
         for name, method in sorted(methods.items())
     ]
@@ -63,7 +63,7 @@ def _datasets() -> list[dict[str, Any]]:
             "input": info.in_shape,
             "train": info.train_size,
             "test": info.test_size,
-            "licence": info.licence,
+            "license": info.license,
             "description": info.description,
         }
         for name, info in datasets.items()

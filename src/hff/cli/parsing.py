@@ -10,7 +10,7 @@ from typing import NoReturn
 from hff.errors import UserError, unknown
 
 
-class Misuse(UserError):
+class UsageError(UserError):
     """The command line or the configuration is wrong; nothing was done yet."""
 
 
@@ -20,7 +20,7 @@ def configuring() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise Misuse(str(error)) from error
+        raise UsageError(str(error)) from error
 
 
 class Parser(argparse.ArgumentParser):
@@ -53,17 +53,17 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Called by argparse where a value is missing or not allowed."""
-        raise Misuse(f"{message[0].upper()}{message[1:]}; see `{self.prog} --help`.")
+        raise UsageError(f"{message[0].upper()}{message[1:]}; see `{self.prog} --help`.")
 
-    def _unexpected(self, rest: Sequence[str]) -> Misuse:
+    def _unexpected(self, rest: Sequence[str]) -> UsageError:
         flags = [argument.partition("=")[0] for argument in rest if argument.startswith("-")]
         if not flags:
-            return Misuse(f"Unexpected argument {rest[0]!r}; see `{self.prog} --help`.")
+            return UsageError(f"Unexpected argument {rest[0]!r}; see `{self.prog} --help`.")
         valid = [flag for flag in self._option_string_actions if flag.startswith("--")]
         group, dot, _ = flags[0].partition(".")
         if dot and any(flag.startswith(group + dot) for flag in valid):
             valid = [flag for flag in valid if flag.startswith(group + dot)]
-        return Misuse(str(unknown("flag", flags[0], valid)))
+        return UsageError(str(unknown("flag", flags[0], valid)))
 
 
 def dashed(argv: Sequence[str]) -> list[str]:

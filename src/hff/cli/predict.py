@@ -28,7 +28,7 @@ def main(argv: Sequence[str]) -> None:
     given = parser.read(argv)
     if given is None:
         return
-    from hff.seeds import is_group, runs
+    from hff.run_group import is_group, runs
     from hff.training import Run, pick_device
 
     with configuring():
@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> None:
 
 def image_files(paths: Sequence[Path]) -> list[Path]:
     """The files themselves, and in place of each folder all images in it, in order."""
-    from hff.data.images import SUFFIXES
+    from hff.data.readers.images import SUFFIXES
 
     files: list[Path] = []
     for path in paths:
@@ -71,9 +71,9 @@ def predict(run: "Run", files: Sequence[Path], device: str) -> list[dict[str, An
     """For each file the final class and score, and those of each layer."""
     import torch
 
-    from hff.experiment import restore
+    from hff.experiment import load_method
 
-    method = restore(run).to(device)
+    method = load_method(run).to(device)
     preprocessing, classes = run.preprocessing, run.classes
     predictions: list[dict[str, Any]] = []
     for start in range(0, len(files), BATCH):
@@ -81,7 +81,7 @@ def predict(run: "Run", files: Sequence[Path], device: str) -> list[dict[str, An
         x = torch.stack([preprocessing.read_image(file) for file in batch]).to(device)
         with torch.no_grad():
             scores = dict(method.layer_scores(x))
-        final = _opinions(method.read(scores), classes)
+        final = _opinions(method.combine_scores(scores), classes)
         layers = {layer: _opinions(each, classes) for layer, each in scores.items()}
         for i, file in enumerate(batch):
             opinions = [{"layer": layer, **each[i]} for layer, each in layers.items()]

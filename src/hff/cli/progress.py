@@ -6,13 +6,13 @@ from contextlib import ExitStack
 
 from rich.console import Console
 
-from hff.comparison import Comparison, Estimate, Row, Watcher
-from hff.comparison.rows import headline
-from hff.display import BarDisplay, in_words
+from hff.cli.display import BarDisplay, in_words
+from hff.comparison import Comparison, ComparisonListener, Estimate, MethodResult
+from hff.comparison.results import table_title
 from hff.training import Listener
 
 
-class ComparisonDisplay(Watcher):
+class ComparisonDisplay(ComparisonListener):
     """Writes to standard output; what moves is for terminals only."""
 
     def __init__(self, comparison: Comparison) -> None:
@@ -36,7 +36,7 @@ class ComparisonDisplay(Watcher):
         self.moving.close()
         comparison = self.comparison
         write = self.console.print
-        write(f"{_methods(len(comparison.subjects))} on {headline(comparison.terms)}")
+        write(f"{_methods(len(comparison.entrants))} on {table_title(comparison.terms)}")
         parts = {
             "training": estimate.training,
             "validation and test": estimate.evaluation,
@@ -47,7 +47,7 @@ class ComparisonDisplay(Watcher):
             write(f"about {in_words(estimate.total)} to go: {shares}")
         else:
             write("all of them are trained already")
-        for name, reason in comparison.refused.items():
+        for name, reason in comparison.unsupported.items():
             write(f"{name} is left out: {reason}", markup=False)
         write()
 
@@ -58,7 +58,7 @@ class ComparisonDisplay(Watcher):
         self.moving.enter_context(bar)
         return bar
 
-    def trained(self, row: Row, number: int) -> None:
+    def trained(self, row: MethodResult, number: int) -> None:
         self.moving.close()
         label = self._label(row.method, number)
         if row.failure:
@@ -68,11 +68,11 @@ class ComparisonDisplay(Watcher):
         self.console.print(f"{label}  {row.validation_accuracy:6.2f} % on validation  {spent}", markup=False)
 
     def _label(self, method: str, number: int) -> str:
-        subjects = self.comparison.subjects
-        width, names = len(str(len(subjects))), max(map(len, subjects))
-        networks = max(len(each.network) for each in subjects.values())
-        network = subjects[method].network
-        return f"{number:{width}}/{len(subjects)}  {method:{names}}  {network:{networks}}"
+        entrants = self.comparison.entrants
+        width, names = len(str(len(entrants))), max(map(len, entrants))
+        networks = max(len(each.network) for each in entrants.values())
+        network = entrants[method].network
+        return f"{number:{width}}/{len(entrants)}  {method:{names}}  {network:{networks}}"
 
 
 def _methods(count: int) -> str:

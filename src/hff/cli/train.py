@@ -8,12 +8,12 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from hff.cli.output import percent, write, write_json, write_table
-from hff.cli.parsing import Misuse, Parser, configuring, dashed
+from hff.cli.parsing import Parser, UsageError, configuring, dashed
 from hff.errors import UserError
 
 if TYPE_CHECKING:
     from hff.config import Field
-    from hff.experiment import Choice, Experiment
+    from hff.experiment import Experiment, Selection
     from hff.training import Listener
 
 DEFAULT_RECIPE = "digits"
@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> None:
             experiment = Experiment.from_mapping(overridden(settings, _changes(given)))
             out = given.out or free_folder(experiment, several=given.seeds is not None)
             if _begun(out):
-                raise Misuse(f"{out} holds a run already: --resume {out}, or choose another --out.")
+                raise UsageError(f"{out} holds a run already: --resume {out}, or choose another --out.")
     summary = _train(experiment, out, given)
     _answer(summary, out, given)
 
@@ -97,7 +97,7 @@ def flags_of(experiment: "Experiment") -> Parser:
     return parser
 
 
-def add_part(parser: Parser, part: str, choice: "Choice") -> None:
+def add_part(parser: Parser, part: str, choice: "Selection") -> None:
     """The flags of a method, network or data set, and the one that chooses another."""
     from hff.experiment import PARTS
 
@@ -145,7 +145,7 @@ def _changes(given: argparse.Namespace) -> dict[str, Any]:
     from hff.training import Settings
 
     if given.seeds is not None and "seed" in given:
-        raise Misuse("Give either --seed or --seeds, not both.")
+        raise UsageError("Give either --seed or --seeds, not both.")
     changes: dict[str, Any] = {}
     top = {field.name for field in (*SCALARS, *fields_of(Settings))}
     for key, value in vars(given).items():
@@ -170,20 +170,20 @@ def refuse_settings(given: argparse.Namespace) -> None:
     if getattr(given, "recipe", None) is not None:
         said.append(given.recipe)
     if said:
-        raise Misuse(f"--resume takes all settings from the run; leave {said[0]!r} out.")
+        raise UsageError(f"--resume takes all settings from the run; leave {said[0]!r} out.")
 
 
 def _existing(folder: Path) -> Path:
-    from hff.seeds import is_group
+    from hff.run_group import is_group
     from hff.training import Run
 
     return folder if is_group(folder) else Run.open(folder).folder
 
 
 def _train(experiment: "Experiment | None", out: Path, given: argparse.Namespace) -> dict[str, Any]:
-    from hff.display import display
+    from hff.cli.display import display
     from hff.experiment import resume, train
-    from hff.seeds import create_group, is_group, train_group
+    from hff.run_group import create_group, is_group, train_group
     from hff.training import Run
 
     quiet = given.quiet or given.json
@@ -210,7 +210,7 @@ def _train(experiment: "Experiment | None", out: Path, given: argparse.Namespace
             raise KeyboardInterrupt(f"Stopped{hint}.") from None
         except UserError as error:
             # Where no run came into being there is something to mend first.
-            raise error if _begun(out) else Misuse(str(error)) from error
+            raise error if _begun(out) else UsageError(str(error)) from error
         except OSError as error:
             if _begun(out) or error.strerror is None:
                 raise
@@ -219,11 +219,11 @@ def _train(experiment: "Experiment | None", out: Path, given: argparse.Namespace
             ) from error
 
 
-def fetch_data(choice: "Choice", data_dir: Path | None, quiet: bool) -> None:
+def fetch_data(choice: "Selection", data_dir: Path | None, quiet: bool) -> None:
     """Fetches files that are missing: loading would do so too, but could not show how far they are."""
     from hff.cli.data import fetch
     from hff.data import status
-    from hff.data.sources import sources
+    from hff.data.fetching.sources import sources
 
     missing = choice.name in sources and status(choice.name, data_dir)["path"] is None
     if missing and choice.options["path"] is None:
@@ -231,7 +231,7 @@ def fetch_data(choice: "Choice", data_dir: Path | None, quiet: bool) -> None:
 
 
 def _begun(out: Path) -> bool:
-    from hff.seeds import is_group, runs
+    from hff.run_group import is_group, runs
 
     return bool(runs(out)) if is_group(out) else (out / "config.yaml").exists()
 
@@ -242,7 +242,7 @@ def _answer(summary: dict[str, Any], out: Path, given: argparse.Namespace) -> No
         return
     if given.quiet:
         return
-    from hff.display import accuracies
+    from hff.cli.display import accuracies
 
     accuracy = accuracies(summary)
     if accuracy:

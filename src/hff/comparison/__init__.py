@@ -1,9 +1,9 @@
 """All methods side by side, on equal terms: trained, ranked on validation, and tested once."""
 
-from hff.comparison.compare import Comparison, Watcher
-from hff.comparison.estimate import Estimate
-from hff.comparison.rows import Row
-from hff.comparison.subjects import Subject
-from hff.comparison.terms import Terms
+from hff.bench.estimate import Estimate
+from hff.comparison.compare import Comparison, ComparisonListener
+from hff.comparison.entrants import Entrant
+from hff.comparison.results import MethodResult
+from hff.comparison.settings import ComparisonSettings
 
-__all__ = ["Comparison", "Estimate", "Row", "Subject", "Terms", "Watcher"]
+__all__ = ["Comparison", "ComparisonListener", "ComparisonSettings", "Entrant", "Estimate", "MethodResult"]

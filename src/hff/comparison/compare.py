@@ -9,23 +9,23 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from hff.comparison.estimate import Cost, Estimate, estimate, measure_costs
-from hff.comparison.rows import COST, FAILURE, Row, as_csv, as_markdown, ranked, row_of
-from hff.comparison.subjects import find_subjects
-from hff.comparison.terms import Terms
-from hff.data import load
+from hff.bench.cost import peak_memory
+from hff.bench.estimate import Cost, Estimate, estimate, measure_costs
+from hff.comparison.entrants import find_entrants
+from hff.comparison.results import COST, FAILURE, MethodResult, as_csv, as_markdown, ranked, row_of
+from hff.comparison.settings import ComparisonSettings
+from hff.data import load_data
 from hff.errors import UserError, unknown
-from hff.experiment import create_method, evaluation_file, measure, resume, train
+from hff.experiment import evaluate_run, evaluation_file, resume, train
 from hff.methods import methods
 from hff.training import Listener, Run, pick_device
 from hff.training.checkpoint import write_atomically
-from hff.training.cost import peak_memory
 
 TERMS = "terms.json"
 TABLE, PAGE, FIGURE = "comparison.csv", "comparison.md", "comparison.png"
 
 
-class Watcher:
+class ComparisonListener:
     """Hears how a comparison goes; this one ignores it."""
 
     def measuring(self, count: int) -> None:
@@ -38,7 +38,7 @@ class Watcher:
         """A method begins, the `number`-th of all, from 1 on: who shall hear about its training?"""
         return Listener()
 
-    def trained(self, row: Row, number: int) -> None:
+    def trained(self, row: MethodResult, number: int) -> None:
         """A method is trained, or has failed."""
 
 
@@ -48,7 +48,7 @@ class Comparison:
     def __init__(
         self,
         folder: Path,
-        terms: Terms,
+        terms: ComparisonSettings,
         names: Sequence[str] | None = None,
         *,
         data_dir: Path | None = None,
@@ -64,12 +64,14 @@ class Comparison:
         self.folder, self.terms, self.names = folder, terms, names
         self._refuse_other_terms()
         self.device = device
-        self.data = load(terms.data.name, data_dir=data_dir, seed=terms.seed, **terms.data.options)
+        self.data = load_data(terms.data.name, data_dir=data_dir, seed=terms.seed, **terms.data.options)
         if self.data.validation is None:
             raise UserError("A comparison ranks on validation examples; set data.validation above 0.")
-        self.subjects, self.refused = find_subjects(terms, names, self.data.in_shape, len(self.data.classes))
-        if not self.subjects:
-            raise UserError(next(iter(self.refused.values())))
+        self.entrants, self.unsupported = find_entrants(
+            terms, names, self.data.in_shape, len(self.data.classes)
+        )
+        if not self.entrants:
+            raise UserError(next(iter(self.unsupported.values())))
 
     @classmethod
     def open(cls, folder: Path, *, data_dir: Path | None = None, device: str = "auto") -> "Comparison":
@@ -84,23 +86,23 @@ class Comparison:
         """The run folder of a method."""
         return Run(self.folder / name)
 
-    def go(self, watcher: Watcher | None = None) -> list[Row]:
+    def run(self, listener: ComparisonListener | None = None) -> list[MethodResult]:
         """Trains what is not trained yet, then tests what is not tested yet; gives all rows, ranked."""
-        watcher = watcher or Watcher()
+        listener = listener or ComparisonListener()
         self.folder.mkdir(parents=True, exist_ok=True)
         terms = {"terms": self.terms.to_mapping(), "methods": self.names}
         write_atomically(self.folder / TERMS, json.dumps(terms, indent=2) + "\n")
-        watcher.measuring(len(self.subjects))
-        watcher.planned(self.estimate())
-        for number, name in enumerate(self.subjects, 1):
+        listener.measuring(len(self.entrants))
+        listener.planned(self.estimate())
+        for number, name in enumerate(self.entrants, 1):
             if not self._settled(name):
-                self._train(name, watcher.listener(name, number))
+                self._train(name, listener.listener(name, number))
             self._measure_memory(name)
-            watcher.trained(self.row(name), number)
+            listener.trained(self.row(name), number)
         self._test()
         rows = self.rows()
         write_atomically(self.folder / TABLE, as_csv(rows))
-        write_atomically(self.folder / PAGE, as_markdown(rows, self.refused, self.terms))
+        write_atomically(self.folder / PAGE, as_markdown(rows, self.unsupported, self.terms))
         return rows
 
     def estimate(self) -> Estimate:
@@ -112,11 +114,11 @@ class Comparison:
             "test": len(data.test or ()),
         }
         total = Estimate()
-        for name, subject in self.subjects.items():
+        for name, entrant in self.entrants.items():
             if not self._settled(name):
                 at = self.run_of(name).position()
-                total += estimate(subject, self.costs[name], **sizes, spent=at.spent, seen=at.samples)
-        unmeasured = [name for name in self.subjects if "peak_memory" not in self._cost(name)]
+                total += estimate(entrant, self.costs[name], **sizes, spent=at.spent, seen=at.samples)
+        unmeasured = [name for name in self.entrants if "peak_memory" not in self._cost(name)]
         if unmeasured:
             # Most of that is the start of a fresh process, which takes the same for all.
             started = time.perf_counter()
@@ -127,8 +129,8 @@ class Comparison:
     @cached_property
     def costs(self) -> dict[str, Cost]:
         """What each method takes on this machine; what was measured earlier stays."""
-        known = {name: self._cost(name) for name in self.subjects}
-        missing = [self.subjects[name] for name, cost in known.items() if "step_seconds" not in cost]
+        known = {name: self._cost(name) for name in self.entrants}
+        missing = [self.entrants[name] for name, cost in known.items() if "step_seconds" not in cost]
         measured = measure_costs(
             missing, self.data.in_shape, len(self.data.classes), pick_device(self.device)
         )
@@ -141,13 +143,13 @@ class Comparison:
             for name, cost in known.items()
         }
 
-    def row(self, name: str) -> Row:
+    def row(self, name: str) -> MethodResult:
         """What is known about a method."""
-        return row_of(self.subjects[name], self.run_of(name), len(self.data.train))
+        return row_of(self.entrants[name], self.run_of(name), len(self.data.train))
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[MethodResult]:
         """All methods, ranked."""
-        return ranked(self.row(name) for name in self.subjects)
+        return ranked(self.row(name) for name in self.entrants)
 
     def _settled(self, name: str) -> bool:
         """Whether there is nothing left to train."""
@@ -160,7 +162,7 @@ class Comparison:
             if (run.folder / "config.yaml").exists():
                 resume(run, **machine)
             else:
-                train(self.subjects[name].experiment, run.folder, **machine)
+                train(self.entrants[name].experiment, run.folder, **machine)
         except UserError as error:
             # It would fail at the same place again, so this is its result.
             run.write_json(FAILURE, {"reason": str(error)})
@@ -168,10 +170,10 @@ class Comparison:
     def _measure_memory(self, name: str) -> None:
         if "peak_memory" in self._cost(name):
             return
-        subject, shape = self.subjects[name], self.data.in_shape
-        build = partial(create_method, subject.experiment, shape, len(self.data.classes))
+        entrant, shape = self.entrants[name], self.data.in_shape
+        build = partial(entrant.experiment.create_method, shape, len(self.data.classes))
         try:
-            peak: int | None = peak_memory(build, subject.experiment.training, shape)
+            peak: int | None = peak_memory(build, entrant.experiment.training, shape)
         except (UserError, BrokenProcessPool):
             # Not every system tells, nor has the memory.
             peak = None
@@ -181,10 +183,10 @@ class Comparison:
         """Reads the test split once for every method, when all are trained."""
         if self.data.test is None:
             return
-        for name in self.subjects:
+        for name in self.entrants:
             run = self.run_of(name)
             if run.finished and not (run.folder / evaluation_file("test")).exists():
-                measure(run, "test", device=self.device, data=self.data)
+                evaluate_run(run, "test", device=self.device, data=self.data)
 
     def _cost(self, name: str) -> dict[str, Any]:
         run = self.run_of(name)
@@ -203,12 +205,12 @@ class Comparison:
             )
 
 
-def _read(folder: Path) -> tuple[Terms, list[str]] | None:
+def _read(folder: Path) -> tuple[ComparisonSettings, list[str]] | None:
     path = folder / TERMS
     if not path.exists():
         return None
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        return Terms.from_mapping(found["terms"]), found["methods"]
+        return ComparisonSettings.from_mapping(found["terms"]), found["methods"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} cannot be read ({error}); choose another folder with --out.") from None

@@ -5,18 +5,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hff.comparison.compare import FIGURE
-from hff.comparison.rows import Row, headline
-from hff.comparison.terms import Terms
+from hff.comparison.results import MethodResult, table_title
+from hff.comparison.settings import ComparisonSettings
 from hff.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TEST, VALIDATION, CLAIMED, LINE = "#08519c", "#9ecae1", "#d95f0e", "#c6dbef"
-GREY = "#666666"
+GRAY = "#666666"
 
 
-def draw(rows: Sequence[Row], terms: Terms, folder: Path) -> Path:
+def draw(rows: Sequence[MethodResult], terms: ComparisonSettings, folder: Path) -> Path:
     """Draws accuracy, time and memory of all methods, the best on validation on top; gives the file."""
     try:
         from matplotlib.figure import Figure
@@ -37,14 +37,14 @@ def draw(rows: Sequence[Row], terms: Terms, folder: Path) -> Path:
     }
     for axes, (title, values) in zip(others, costs.items(), strict=True):
         _draw_cost(axes, values, title)
-    note = {"transform": others[0].transAxes, "va": "top", "fontsize": 8, "color": GREY}
+    note = {"transform": others[0].transAxes, "va": "top", "fontsize": 8, "color": GRAY}
     others[0].text(0, -0.02, "bars are logarithmic", **note)
     places = range(len(shown))
     accuracy.set_yticks(places, [_label(row) for row in shown])
     for label, row in zip(accuracy.get_yticklabels(), shown, strict=True):
         label.set_fontweight("bold" if row.method == "hff" else "normal")
     accuracy.set_ylim(len(shown) - 0.4, -0.6)
-    figure.suptitle(headline(terms), fontsize=11)
+    figure.suptitle(table_title(terms), fontsize=11)
     path = folder / FIGURE
     partial = path.with_name(f"partial-{FIGURE}")
     figure.savefig(partial)
@@ -52,12 +52,12 @@ def draw(rows: Sequence[Row], terms: Terms, folder: Path) -> Path:
     return path
 
 
-def _label(row: Row) -> str:
+def _label(row: MethodResult) -> str:
     kind = row.network.partition(" ")[0]
     return row.method if kind == "mlp" else f"{row.method} ({kind})"
 
 
-def _draw_accuracy(axes: "Axes", rows: Sequence[Row]) -> None:
+def _draw_accuracy(axes: "Axes", rows: Sequence[MethodResult]) -> None:
     for place, row in enumerate(rows):
         ends = [each for each in (row.validation_accuracy, row.test_accuracy) if each is not None]
         if ends:
@@ -101,7 +101,7 @@ def _draw_cost(axes: "Axes", values: Sequence[float | None], title: str) -> None
             if value:
                 axes.plot([lowest, value], [place, place], color=LINE, linewidth=5, solid_capstyle="butt")
                 axes.annotate(f"{value:.3g}", (value, place), (4, 0), textcoords="offset points",
-                              va="center", fontsize=8, color=GREY)  # fmt: skip
+                              va="center", fontsize=8, color=GRAY)  # fmt: skip
         axes.set_xscale("log")
         # The longest bar leaves room for its number.
         axes.set_xlim(lowest, highest * (highest / lowest) ** 0.45)

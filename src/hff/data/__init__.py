@@ -5,10 +5,10 @@ from hff.data.batches import Batches
 from hff.data.catalogue import DataSetInfo, datasets
 from hff.data.dataset import DataSet
 from hff.data.examples import Examples, TensorExamples
-from hff.data.files import get, status
-from hff.data.image_files import ImageFileExamples
-from hff.data.loading import load
+from hff.data.fetching.files import get, status
+from hff.data.loading import load_data
 from hff.data.preprocessing import Preprocessing
+from hff.data.readers.image_files import ImageFileExamples
 
 __all__ = [
     "Augmentation",
@@ -21,6 +21,6 @@ __all__ = [
     "TensorExamples",
     "datasets",
     "get",
-    "load",
+    "load_data",
     "status",
 ]

@@ -9,7 +9,7 @@ from torch.nn.functional import pad
 
 from hff.errors import unknown
 
-Choice = Literal["auto", "none", "crop", "flip", "crop_flip"]
+AugmentationName = Literal["auto", "none", "crop", "flip", "crop_flip"]
 
 DRAWS = 3
 """Random numbers per sample: the window's top, its left, and whether it is mirrored."""
@@ -55,7 +55,7 @@ class Augmentation:
             The windows [B, C, h, w], in the dtype of x.
         """
         if draws is None or self == Augmentation():
-            return centre(x, window)
+            return center(x, window)
         height, width = window[1:]
         if self.crop and x.shape[2:] == (height, width):
             x = pad(x, (self.crop,) * 4)
@@ -70,7 +70,7 @@ class Augmentation:
         return x.flatten(2).gather(2, place).view(len(x), x.shape[1], height, width)
 
 
-def centre(x: Tensor, window: tuple[int, ...]) -> Tensor:
+def center(x: Tensor, window: tuple[int, ...]) -> Tensor:
     """The middle [B, C, h, w] of stored images [B, C, H, W]; rows of a table as they are."""
     if len(window) != 3:
         return x

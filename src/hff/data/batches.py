@@ -60,8 +60,8 @@ class Batches:
         steps = range(start, len(self))
         indices = [order[step * self.batch_size : (step + 1) * self.batch_size] for step in steps]
         for step, index, stored in zip(steps, indices, self.examples.stream(indices), strict=True):
-            x, *further = (self._view(stored, index, epoch, view) for view in range(self.views))
-            yield Batch(x, self.examples.labels[index], index, (*self.key, epoch, step), tuple(further))
+            x, *other_views = (self._view(stored, index, epoch, view) for view in range(self.views))
+            yield Batch(x, self.examples.labels[index], index, (*self.key, epoch, step), tuple(other_views))
 
     def _view(self, stored: Tensor, index: Tensor, epoch: int, view: int) -> Tensor:
         """One variation of the stored samples [B, ...], as a network gets it."""

@@ -11,7 +11,7 @@ class DataSetInfo:
     """One line of the list of data sets."""
 
     description: str
-    licence: str
+    license: str
     homepage: str
     classes: int | None = None
     """How many classes; None where the user's own data decide."""
@@ -31,7 +31,7 @@ class DataSetInfo:
 datasets: dict[str, DataSetInfo] = {
     "digits": DataSetInfo(
         "Handwritten digits of 8x8 pixels; part of scikit-learn, nothing to download",
-        licence="CC BY 4.0",
+        license="CC BY 4.0",
         homepage="https://archive.ics.uci.edu/dataset/80",
         classes=10,
         in_shape=(1, 8, 8),
@@ -41,7 +41,7 @@ datasets: dict[str, DataSetInfo] = {
     ),
     "mnist": DataSetInfo(
         "Handwritten digits of 28x28 pixels",
-        licence="CC BY-SA 3.0",
+        license="CC BY-SA 3.0",
         homepage="http://yann.lecun.com/exdb/mnist/",
         classes=10,
         in_shape=(1, 28, 28),
@@ -53,7 +53,7 @@ datasets: dict[str, DataSetInfo] = {
     ),
     "fashion_mnist": DataSetInfo(
         "Pieces of clothing, grey, 28x28 pixels",
-        licence="MIT",
+        license="MIT",
         homepage="https://github.com/zalandoresearch/fashion-mnist",
         classes=10,
         in_shape=(1, 28, 28),
@@ -65,7 +65,7 @@ datasets: dict[str, DataSetInfo] = {
     ),
     "cifar10": DataSetInfo(
         "Small colour photographs of animals and vehicles, 32x32 pixels",
-        licence="not stated by its authors",
+        license="not stated by its authors",
         homepage="https://www.cs.toronto.edu/~kriz/cifar.html",
         classes=10,
         in_shape=(3, 32, 32),
@@ -78,7 +78,7 @@ datasets: dict[str, DataSetInfo] = {
     ),
     "cifar100": DataSetInfo(
         "Small colour photographs of a hundred kinds of things, 32x32 pixels",
-        licence="not stated by its authors",
+        license="not stated by its authors",
         homepage="https://www.cs.toronto.edu/~kriz/cifar.html",
         classes=100,
         in_shape=(3, 32, 32),
@@ -91,7 +91,7 @@ datasets: dict[str, DataSetInfo] = {
     ),
     "imagenet": DataSetInfo(
         "Colour photographs of a thousand kinds of things; you must register to download it yourself",
-        licence="non-commercial research and education only",
+        license="non-commercial research and education only",
         homepage="https://image-net.org/download.php",
         classes=1000,
         in_shape=(3, 224, 224),
@@ -104,13 +104,13 @@ datasets: dict[str, DataSetInfo] = {
     ),
     "folder": DataSetInfo(
         "Your own images: one folder per class, or train/ and test/ with one folder per class in each",
-        licence="yours",
+        license="yours",
         homepage="",
         takes_path=True,
     ),
     "npz": DataSetInfo(
         "Your own arrays: an .npz file with x and y, and perhaps x_test and y_test",
-        licence="yours",
+        license="yours",
         homepage="",
         takes_path=True,
     ),

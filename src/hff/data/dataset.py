@@ -8,7 +8,7 @@ from hff.data.preprocessing import Preprocessing
 
 
 @dataclass(frozen=True)
-class Stored:
+class RawData:
     """What a reader found: no validation split is carved yet, and nothing is normalised."""
 
     train: Examples

@@ -6,26 +6,26 @@ from pathlib import Path
 
 import torch
 
-from hff.data.augmentation import Augmentation, Choice
+from hff.data.augmentation import Augmentation, AugmentationName
 from hff.data.catalogue import datasets
-from hff.data.dataset import DataSet, Stored
+from hff.data.dataset import DataSet, RawData
 from hff.data.examples import Examples
-from hff.data.files import find, get
-from hff.data.folder import read_folder, read_imagenet
+from hff.data.fetching.files import find, get
 from hff.data.preprocessing import Preprocessing
-from hff.data.public import read_cifar, read_digits, read_idx_set
+from hff.data.readers.folder import read_folder, read_imagenet
+from hff.data.readers.npz import read_npz
+from hff.data.readers.public import read_cifar, read_digits, read_idx_set
 from hff.data.splits import stratified
 from hff.data.statistics import channel_statistics, resized
-from hff.data.tables import read_npz
 from hff.errors import UserError, unknown
 
 
-def load(
+def load_data(
     name: str,
     *,
     data_dir: Path | None = None,
     validation: int | float = 0.1,
-    augment: Choice = "auto",
+    augment: AugmentationName = "auto",
     seed: int = 0,
     path: Path | None = None,
     classes: int | None = None,
@@ -72,7 +72,7 @@ def load(
     )
 
 
-def _read(name: str, data_dir: Path | None, path: Path | None, size: int | None, download: bool) -> Stored:
+def _read(name: str, data_dir: Path | None, path: Path | None, size: int | None, download: bool) -> RawData:
     if name in ("folder", "npz"):
         if path is None:
             kind = "folder of images" if name == "folder" else ".npz file"
@@ -85,11 +85,11 @@ def _read(name: str, data_dir: Path | None, path: Path | None, size: int | None,
     folder = find(name, data_dir)
     if folder is None and not download:
         raise UserError(f"The files of {name} are not on this machine; run `hff data get {name}`.")
-    reader: Callable[[str, Path], Stored] = read_cifar if name.startswith("cifar") else read_idx_set
+    reader: Callable[[str, Path], RawData] = read_cifar if name.startswith("cifar") else read_idx_set
     return _with_size(reader(name, folder or get(name, data_dir)), size)
 
 
-def _with_size(stored: Stored, size: int | None) -> Stored:
+def _with_size(stored: RawData, size: int | None) -> RawData:
     """Examples in memory, resized."""
     if size is None or stored.in_shape[1:] == (size, size):
         return stored
@@ -99,7 +99,7 @@ def _with_size(stored: Stored, size: int | None) -> Stored:
     return replace(stored, train=train, test=test, in_shape=(stored.in_shape[0], size, size))
 
 
-def _first_classes(stored: Stored, count: int) -> Stored:
+def _first_classes(stored: RawData, count: int) -> RawData:
     if not 2 <= count <= len(stored.classes):
         raise UserError(f"The number of classes must be 2 to {len(stored.classes)}, not {count}.")
 

@@ -7,8 +7,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from hff.data.augmentation import centre
-from hff.data.images import open_image, pixels, with_margin
+from hff.data.augmentation import center
+from hff.data.readers.images import open_image, pixels, with_margin
 from hff.errors import UserError
 
 
@@ -51,7 +51,7 @@ class Preprocessing:
         channels, height, width = self.size
         image = open_image(Path(path), channels, (height, width), self.margin)
         stored = pixels(with_margin(image, (height, width), self.margin))[None]
-        return self(centre(stored, self.size).float() * (self.scale / 255))[0]
+        return self(center(stored, self.size).float() * (self.scale / 255))[0]
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists and numbers; `from_json` undoes it."""

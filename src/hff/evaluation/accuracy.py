@@ -29,7 +29,7 @@ def layer_accuracy(
             # Summed where the scores are: asking for each number would wait for the device every time.
             for layer, each in scores.items():
                 correct[layer] = correct.get(layer, 0) + (each.argmax(1) == batch.y).sum()
-            correct_at_last = correct_at_last + (method.read(scores).argmax(1) == batch.y).sum()
+            correct_at_last = correct_at_last + (method.combine_scores(scores).argmax(1) == batch.y).sum()
     if count == 0:
         raise UserError("There is no sample to measure the accuracy on; give a split that is not empty.")
     return {layer: int(hits) / count for layer, hits in sorted(correct.items())}, int(correct_at_last) / count

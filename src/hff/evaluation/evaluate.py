@@ -88,7 +88,7 @@ def evaluate(
             for layer, scores in found.items():
                 tally = layers.setdefault(layer, Tally(len(data.classes), scales.get(layer, 1.0)))
                 tally.add(scores, batch.y)
-            scores = method.read(found)
+            scores = method.combine_scores(found)
             final.add(scores, batch.y)
             cells = batch.y * len(data.classes) + scores.argmax(1)
             confusion += torch.bincount(cells.cpu(), minlength=len(confusion))

@@ -6,7 +6,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from hff import functional
-from hff.methods.method import Facts, Method, ParameterSet, ReadOut, Stage, register
+from hff.methods.method import Method, MethodInfo, ParameterSet, ReadOut, Stage, register
 from hff.networks import Network
 from hff.randomness import Batch
 
@@ -24,7 +24,7 @@ class Backprop(Method):
     """
 
     name = "backprop"
-    facts = Facts(
+    info = MethodInfo(
         title="Backpropagation",
         paper="Rumelhart, Hinton and Williams 1986, Learning representations by back-propagating errors",
         passes="1",
@@ -46,7 +46,7 @@ class Backprop(Method):
         self.head = head
         last = self.block(len(self.blocks) - 1)
         self.ends_in_classes = last.row.kind == "linear" and last.row.width == classes
-        width = last.out_shape[0] if head == "pool" else last.hand_on_size
+        width = last.out_shape[0] if head == "pool" else last.out_features
         self.classifier = nn.Identity() if self.ends_in_classes else nn.Linear(width, classes)
 
     def parameter_groups(self, stage: Stage) -> dict[str, list[ParameterSet]]:

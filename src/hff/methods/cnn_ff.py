@@ -3,9 +3,9 @@
 from typing import Literal
 
 from hff.errors import UserError
-from hff.labels import LabelEncoding, Morphology, PlaneWaves
-from hff.methods.method import Facts, ReadOut, Stage, register
-from hff.methods.threshold import Goodness, Inference, ThresholdMethod
+from hff.methods.families.threshold import Goodness, Inference, ThresholdMethod
+from hff.methods.method import MethodInfo, ReadOut, Stage, register
+from hff.modules.labels import LabelEncoding, Morphology, PlaneWaves
 from hff.networks import Network
 
 
@@ -27,7 +27,7 @@ class ConvolutionalForwardForward(ThresholdMethod):
     """
 
     name = "cnn_ff"
-    facts = Facts(
+    info = MethodInfo(
         title="Convolutional Forward-Forward",
         paper="Scodellaro, Kulkarni, Alves and Schröter 2025, Training Convolutional Neural Networks with "
         "the Forward-Forward Algorithm (arXiv 2312.14924)",

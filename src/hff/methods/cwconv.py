@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from hff import functional
 from hff.errors import UserError
-from hff.methods.local import LocalMethod
-from hff.methods.method import Facts, ReadOut, Stage, register
+from hff.methods.families.local import LocalMethod
+from hff.methods.method import MethodInfo, ReadOut, Stage, register
 from hff.networks import Network
 
 Number = TypeVar("Number", int, float)
@@ -35,7 +35,7 @@ class CwConv(LocalMethod):
     """
 
     name = "cwconv"
-    facts = Facts(
+    info = MethodInfo(
         title="Channel-wise Competitive Learning",
         paper="Papachristodoulou et al. 2024, Convolutional Channel-wise Competitive Learning for the "
         "Forward-Forward Algorithm (arXiv 2312.12668)",
@@ -78,14 +78,14 @@ class CwConv(LocalMethod):
         if not all(0 <= start < end <= 1 for start, end in self.spans):
             raise UserError("Every layer needs a start below its end, both of them shares from 0 to 1.")
         if predictor == "softmax":
-            self.classifier = nn.Linear(self.block(depth - 1).hand_on_size, classes)
+            self.classifier = nn.Linear(self.block(depth - 1).out_features, classes)
             self.classifier_learning_rate = classifier_learning_rate
 
     @classmethod
-    def refusal(cls, network: Network, classes: int) -> str | None:
-        refusal = super().refusal(network, classes)
+    def unsupported_reason(cls, network: Network, classes: int) -> str | None:
+        unsupported_reason = super().unsupported_reason(network, classes)
         width = network.rows[-1].width
-        return refusal or (_indivisible(width, classes) if width % classes else None)
+        return unsupported_reason or (_indivisible(width, classes) if width % classes else None)
 
     def stages(self, epochs: int) -> list[Stage]:
         """Between two moments at which a layer begins or rests, the same blocks learn."""

@@ -6,9 +6,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from hff.feedback import DenseFeedback, DirectFeedback, angle
-from hff.methods.method import Facts, Stage, group_name, register
-from hff.methods.top_error import Head, Start, TopErrorMethod
+from hff.methods.families.top_error import OutputKind, Start, TopErrorMethod
+from hff.methods.method import MethodInfo, Stage, group_name, register
+from hff.modules.feedback import DenseFeedback, DirectFeedback, angle
 from hff.networks import Network
 from hff.randomness import Batch
 
@@ -35,7 +35,7 @@ class DFA(TopErrorMethod):
     """
 
     name = "dfa"
-    facts = Facts(
+    info = MethodInfo(
         title="Direct Feedback Alignment",
         paper="Nøkland 2016, Direct Feedback Alignment Provides Learning in Deep Neural Networks "
         "(arXiv 1609.01596)",
@@ -52,7 +52,7 @@ class DFA(TopErrorMethod):
         classes: int,
         make_feedback: Callable[..., DirectFeedback] = DenseFeedback,
         *,
-        head: Head = "softmax",
+        head: OutputKind = "softmax",
         start: Start = "network",
         bias_start: float = 0.0,
         conv_feedback: Spread = "dense",

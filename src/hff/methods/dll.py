@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hff.errors import UserError
-from hff.feedback import Feedback
-from hff.methods.method import Facts, ParameterSet, Stage, register
-from hff.methods.relayed import RelayedMethod
+from hff.methods.families.relayed import RelayedMethod
+from hff.methods.method import MethodInfo, ParameterSet, Stage, register
+from hff.modules.feedback import Feedback
 from hff.networks import Network
 
 
@@ -34,7 +34,7 @@ class DLL(RelayedMethod):
     """
 
     name = "dll"
-    facts = Facts(
+    info = MethodInfo(
         title="DLL",
         paper="Lv, Xu, Lu et al. 2025, Dendritic Localized Learning: Toward Biologically Plausible Algorithm "
         "(arXiv 2501.09976)",

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hff.errors import UserError
-from hff.feedback import with_output
-from hff.methods.method import Facts, Method, ParameterSet, Stage, register
+from hff.methods.method import Method, MethodInfo, ParameterSet, Stage, register
+from hff.modules.feedback import with_output
 from hff.networks import Network
 from hff.randomness import Batch, generator
 
@@ -49,7 +49,7 @@ class EquilibriumProp(Method):
     """
 
     name = "equilibrium_prop"
-    facts = Facts(
+    info = MethodInfo(
         title="Equilibrium propagation",
         paper="Scellier and Bengio 2017, Equilibrium Propagation (arXiv 1602.05179); Laborieux et al. 2021, "
         "Scaling Equilibrium Propagation to Deep ConvNets (arXiv 2006.03824)",
@@ -110,13 +110,13 @@ class EquilibriumProp(Method):
         self.register_buffer("free_change", torch.zeros(()))
 
     @classmethod
-    def refusal(cls, network: Network, classes: int) -> str | None:
+    def unsupported_reason(cls, network: Network, classes: int) -> str | None:
         if any(row.norm != "none" or row.dropout for row in network.rows):
             return (
-                f"{cls.facts.title} relaxes by symmetric connections alone, but network {network.name!r} has "
+                f"{cls.info.title} relaxes by symmetric connections alone, but network {network.name!r} has "
                 f"norms or dropout; choose a network without them."
             )
-        return super().refusal(network, classes)
+        return super().unsupported_reason(network, classes)
 
     @property
     def passes(self) -> int:

@@ -4,10 +4,10 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from hff.feedback import Distribution, Feedback, Scale, angle
-from hff.methods.method import Facts, group_name, register
-from hff.methods.relayed import RelayedMethod
-from hff.methods.top_error import Head, Start
+from hff.methods.families.relayed import RelayedMethod
+from hff.methods.families.top_error import OutputKind, Start
+from hff.methods.method import MethodInfo, group_name, register
+from hff.modules.feedback import Distribution, Feedback, Scale, angle
 from hff.networks import Network
 
 
@@ -29,7 +29,7 @@ class FA(RelayedMethod):
     """
 
     name = "fa"
-    facts = Facts(
+    info = MethodInfo(
         title="Feedback Alignment",
         paper="Lillicrap, Cownden, Tweed and Akerman 2016, Random synaptic feedback weights support error "
         "backpropagation for deep learning (arXiv 1411.0247)",
@@ -47,7 +47,7 @@ class FA(RelayedMethod):
         feedback: Literal["random", "sign"] = "random",
         feedback_distribution: Distribution = "normal",
         feedback_scale: Scale = None,
-        head: Head = "softmax",
+        head: OutputKind = "softmax",
         start: Start = "network",
         bias_start: float = 0.0,
     ) -> None:

@@ -4,9 +4,9 @@ from typing import Literal
 
 from torch import Tensor
 
-from hff.labels import hard_wrong_labels, one_hot_encoding
-from hff.methods.method import Facts, GreedyEpochs, ReadOut, Schedule, register
-from hff.methods.threshold import Goodness, Inference, ThresholdMethod
+from hff.methods.families.threshold import Goodness, Inference, ThresholdMethod
+from hff.methods.method import GreedyEpochs, LayerOrder, MethodInfo, ReadOut, register
+from hff.modules.labels import hard_wrong_labels, one_hot_encoding
 from hff.networks import Network
 from hff.randomness import Batch
 
@@ -23,13 +23,13 @@ class ForwardForward(ThresholdMethod):
         sharpness: factor of goodness and threshold in the logistic loss.
         label_intensity: the value that marks the label in the input.
         head_learning_rate: factor of the learning rate for the side head.
-        schedule: update all layers with each batch (joint), or one layer after the other (greedy).
+        layer_order: update all layers with each batch (joint), or one layer after the other (greedy).
         greedy_epochs: whether each layer gets all epochs when greedy, or the layers share them.
         read_out: whose goodness decides; the mean leaves out the first layer, as Hinton does.
     """
 
     name = "ff"
-    facts = Facts(
+    info = MethodInfo(
         title="Forward-Forward",
         paper="Hinton 2022, The Forward-Forward Algorithm: Some Preliminary Investigations "
         "(arXiv 2212.13345)",
@@ -50,7 +50,7 @@ class ForwardForward(ThresholdMethod):
         sharpness: float = 20.0,
         label_intensity: float = 10.0,
         head_learning_rate: float = 10.0,
-        schedule: Schedule = "joint",
+        layer_order: LayerOrder = "joint",
         greedy_epochs: GreedyEpochs = "each",
         read_out: ReadOut = "mean",
     ) -> None:
@@ -68,7 +68,7 @@ class ForwardForward(ThresholdMethod):
             read_out=read_out,
         )
         self.hard = negatives == "hard"
-        self.schedule = schedule
+        self.layer_order = layer_order
         self.greedy_epochs = greedy_epochs
 
     def wrong(self, batch: Batch, features: Tensor) -> Tensor:

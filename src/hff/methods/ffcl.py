@@ -10,9 +10,9 @@ from torch.nn import functional as F
 
 from hff import functional
 from hff.errors import UserError
-from hff.labels import wrong_labels
-from hff.methods.method import Facts, Method, ParameterSet, ReadOut, Stage, group_name, register
-from hff.methods.pairs import in_parts, scale_by_fan_in
+from hff.methods.families.pairs import in_parts, scale_by_fan_in
+from hff.methods.method import Method, MethodInfo, ParameterSet, ReadOut, Stage, group_name, register
+from hff.modules.labels import wrong_labels
 from hff.networks import Network
 from hff.randomness import Batch
 
@@ -36,7 +36,7 @@ class FFCL(Method):
     """
 
     name = "ffcl"
-    facts = Facts(
+    info = MethodInfo(
         title="Forward-Forward with Cortical Loops (reconstruction)",
         paper="Karkehabadi, Homayoun and Sasan 2024, FFCL: Forward-Forward Net with Cortical Loops, Training "
         "and Inference on Edge Without Backpropagation (arXiv 2405.12443)",
@@ -128,7 +128,7 @@ class FFCL(Method):
                 if (above := features[layer + 1]) is not None:
                     base = base + _each(self.feedback[layer], _each(functional.unit_power, above))
                 driven = self._labelled(layer, base, labels) if self.conditioned else base
-                out = _each(self.block(layer).hand_on, self.block(layer).activate(driven))
+                out = _each(self.block(layer).output, self.block(layer).activate(driven))
                 h = features[layer] = out.detach() if local else out
                 yield step, layer, base
 

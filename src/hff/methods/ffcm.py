@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from hff import functional
 from hff.errors import UserError
-from hff.heads import Head
-from hff.labels import LabelEncoding, one_hot_encoding, wrong_labels
-from hff.methods.local import classifier_step
-from hff.methods.method import Facts, Method, ParameterSet, Stage, register
-from hff.methods.pairs import in_parts
+from hff.methods.families.local import classifier_step
+from hff.methods.families.pairs import in_parts
+from hff.methods.method import Method, MethodInfo, ParameterSet, Stage, register
+from hff.modules.heads import Head
+from hff.modules.labels import LabelEncoding, one_hot_encoding, wrong_labels
 from hff.networks import Network
 from hff.randomness import Batch
 
@@ -42,7 +42,7 @@ class FFCM(Method):
     """
 
     name = "ffcm"
-    facts = Facts(
+    info = MethodInfo(
         title="Marginal contrastive Forward-Forward",
         paper="Aghagolzadeh and Ezoji 2024, Marginal Contrastive Loss: A Step Forward for Forward-Forward; "
         "its follow-up is arXiv 2502.00571",
@@ -106,12 +106,12 @@ class FFCM(Method):
             return super().parameter_groups(stage)
         return {"classifier": [ParameterSet(list(self.classifier.parameters()), self.head_learning_rate)]}
 
-    def present(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def training_inputs(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """All views [V B, ...], with an overlay once more with wrong labels; and the true labels [V B]."""
-        x, y = torch.cat([batch.x, *batch.further]), batch.y.repeat(1 + len(batch.further))
+        x, y = torch.cat([batch.x, *batch.other_views]), batch.y.repeat(1 + len(batch.other_views))
         if self.encoding is None:
             return x, y
-        wrong = self._wrong(batch).repeat(1 + len(batch.further))
+        wrong = self._wrong(batch).repeat(1 + len(batch.other_views))
         return self.encoding(torch.cat([x, x]), torch.cat([y, wrong])), y
 
     def layer_step(self, layer: int, h: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -121,10 +121,10 @@ class FFCM(Method):
             features, y, self.margins[layer], self.temperature, negatives
         )
         loss.backward()
-        return loss.detach(), self._leave(layer, activity.detach())
+        return loss.detach(), self._next_input(layer, activity.detach())
 
-    def pass_on(self, layer: int, h: Tensor) -> Tensor:
-        return self._leave(layer, self.block(layer).activity(h))
+    def forward_block(self, layer: int, h: Tensor) -> Tensor:
+        return self._next_input(layer, self.block(layer).activity(h))
 
     def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
         if stage.blocks:
@@ -161,7 +161,7 @@ class FFCM(Method):
     def _wrong(self, batch: Batch) -> Tensor:
         return wrong_labels(batch.y, self.classes, batch.draw("negatives"))
 
-    def _leave(self, layer: int, activity: Tensor) -> Tensor:
+    def _next_input(self, layer: int, activity: Tensor) -> Tensor:
         out: Tensor = self.block(layer).dropout(functional.unit_power(activity))
         return out
 
@@ -169,7 +169,7 @@ class FFCM(Method):
         """What the classifier sees [B, ...]: the last layer, pooled, at unit power."""
         h = x
         for layer in range(len(self.blocks)):
-            h = self.pass_on(layer, h)
+            h = self.forward_block(layer, h)
         return functional.unit_power(self.pools[-1](h))
 
 

@@ -11,8 +11,15 @@ from torch import Tensor, nn
 
 from hff import functional
 from hff.errors import UserError
-from hff.methods.hebbian import HebbianMethod, ReadOutRule, by_unit, patch_sums, plain, unit_sums
-from hff.methods.method import Facts, ReadOut, Schedule, Stage, register
+from hff.methods.families.hebbian import (
+    HebbianMethod,
+    ReadOutRule,
+    by_unit,
+    patch_sums,
+    unit_sums,
+    without_biases,
+)
+from hff.methods.method import LayerOrder, MethodInfo, ReadOut, Stage, register
 from hff.networks import Network
 from hff.randomness import Batch
 
@@ -40,12 +47,12 @@ class Hebb(HebbianMethod):
         block_epochs: epochs in which the blocks learn, a count or a share below 1, before the read-outs get
             what is left; none leaves them one.
         grid: side of the grid that a map is average-pooled to for the read-out; 0 is no pooling.
-        schedule: all blocks learn in the same pass, or one after the other, each for its block_epochs.
+        layer_order: all blocks learn in the same pass, or one after the other, each for its block_epochs.
         read_out: which layer's read-out answers.
     """
 
     name = "hebb"
-    facts = Facts(
+    info = MethodInfo(
         title="Hebbian learning",
         paper="Hebb 1949, The Organization of Behavior; Oja 1982, Simplified neuron model as a principal "
         "component analyzer; Rumelhart and Zipser 1985, Feature discovery by competitive learning",
@@ -66,21 +73,21 @@ class Hebb(HebbianMethod):
         read_out_rule: ReadOutRule = "hebbian",
         block_epochs: int | float | None = None,
         grid: int = 4,
-        schedule: Schedule = "joint",
+        layer_order: LayerOrder = "joint",
         read_out: ReadOut = "last",
     ) -> None:
         if not 0 < rate <= 1:
             raise UserError(f"rate must be above 0 and at most 1, not {rate:g}: it is a share of the way.")
         if power <= 0:
             raise UserError(f"power must be above 0, not {power:g}.")
-        table = plain(network, classes)
+        table = without_biases(network, classes)
         super().__init__(
             replace(table, rows=tuple(replace(row, activation="relu", power=power) for row in table.rows)),
             classes,
             read_out_rule=read_out_rule,
             block_epochs=block_epochs,
             grid=grid,
-            schedule=schedule,
+            layer_order=layer_order,
             read_out=read_out,
         )
         self.rule = rule
@@ -147,7 +154,7 @@ class Hebb(HebbianMethod):
         """
         block, h = self.block(layer), samples
         for below in range(layer):
-            h = self.pass_on(below, h)
+            h = self.forward_block(below, h)
         x = self.take_in(layer, h)
         positions = math.prod(block.map_shape[1:])
         gates = x.new_zeros(len(x), block.row.width, positions)

@@ -9,21 +9,21 @@ from torch import Tensor, nn
 
 from hff import functional
 from hff.errors import UserError
-from hff.heads import Head
 from hff.methods.method import (
-    Facts,
     GreedyEpochs,
+    LayerOrder,
     Method,
+    MethodInfo,
     ParameterSet,
     ReadOut,
-    Schedule,
     Stage,
     group_layer,
     group_name,
     register,
 )
+from hff.modules.heads import Head
+from hff.modules.prototypes import Init, Prototypes, Update
 from hff.networks import WITHOUT_GRADIENT, Network
-from hff.prototypes import Init, Prototypes, Update
 from hff.randomness import Batch
 
 
@@ -53,13 +53,13 @@ class HFF(Method):
         grid: side of the grid that a map is average-pooled to before the projection; 1 is the paper's.
         head_hidden: units of a ReLU layer between that pooling and the projection; 0 is the paper's.
         loss_tap: judge a convolution's map before or after max-pooling.
-        schedule: update all layers with each batch (joint), or one layer after the other (greedy).
+        layer_order: update all layers with each batch (joint), or one layer after the other (greedy).
         greedy_epochs: whether each layer gets all epochs when greedy, or the layers share them.
         read_out: whose scores decide: the last layer's, the best's on validation, the mean, or a layer's.
     """
 
     name = "hff"
-    facts = Facts(
+    info = MethodInfo(
         title="Hyperspherical Forward-Forward",
         paper="Sarode, Moser et al. 2026, Hyperspherical Forward-Forward with Prototypical Representations",
         passes="1",
@@ -90,7 +90,7 @@ class HFF(Method):
         grid: int = 4,
         head_hidden: int = 256,
         loss_tap: Literal["map", "pooled"] = "pooled",
-        schedule: Schedule = "joint",
+        layer_order: LayerOrder = "joint",
         greedy_epochs: GreedyEpochs = "each",
         read_out: ReadOut = "last",
     ) -> None:
@@ -112,7 +112,7 @@ class HFF(Method):
         self.prototype_init = prototype_init
         self.prototype_learning_rate = prototype_learning_rate
         self.loss_tap = loss_tap
-        self.schedule = schedule
+        self.layer_order = layer_order
         self.greedy_epochs = greedy_epochs
         self.heads = nn.ModuleList()
         self.prototypes = nn.ModuleList()
@@ -165,10 +165,10 @@ class HFF(Method):
         loss = self._loss(layer, self._scores(layer, features), y)
         loss.backward()
         self._prototypes(layer).observe(features.detach(), y)
-        return loss.detach(), self._leave(out.detach())
+        return loss.detach(), self._next_input(out.detach())
 
-    def pass_on(self, layer: int, h: Tensor) -> Tensor:
-        return self._leave(self._forward(layer, h)[1])
+    def forward_block(self, layer: int, h: Tensor) -> Tensor:
+        return self._next_input(self._forward(layer, h)[1])
 
     def after_step(self, group: str) -> None:
         layer = group_layer(group)
@@ -198,20 +198,20 @@ class HFF(Method):
         for layer in range(last + 1):
             features, out = self._forward(layer, h)
             yield layer, features
-            h = self._leave(out)
+            h = self._next_input(out)
 
     def _forward(self, layer: int, h: Tensor) -> tuple[Callable[[], Tensor], Tensor]:
         """What gives the judged features [B, D], computed only when called; and what is handed on."""
         block = self.block(layer)
         f = block.preactivation(_direction(h) if layer == 0 and self.project_input else h)
         a = block.activate(f)
-        out = block.hand_on(a)
+        out = block.output(a)
 
         def features() -> Tensor:
             if self.loss_tap == "map" or block.row.kind == "linear":
                 tapped = a if self.loss_on == "post" else f
             else:
-                tapped = out if self.loss_on == "post" else block.hand_on(f)
+                tapped = out if self.loss_on == "post" else block.output(f)
             vector: Tensor = self.heads[layer](tapped)
             return vector if self._judges_length(layer) else functional.project(vector)
 
@@ -231,7 +231,7 @@ class HFF(Method):
             return self.block(layer).row.kind == "linear"
         return self.scale_similarity
 
-    def _leave(self, out: Tensor) -> Tensor:
+    def _next_input(self, out: Tensor) -> Tensor:
         return out if self.scale_input else _direction(out)
 
     def _prototypes(self, layer: int) -> Prototypes:

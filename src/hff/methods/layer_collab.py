@@ -7,9 +7,18 @@ import torch
 from torch import Tensor
 
 from hff.errors import UserError
-from hff.labels import one_hot_encoding
-from hff.methods.method import Facts, GreedyEpochs, Method, ReadOut, Schedule, Stage, group_name, register
-from hff.methods.threshold import Goodness, ThresholdMethod
+from hff.methods.families.threshold import Goodness, ThresholdMethod
+from hff.methods.method import (
+    GreedyEpochs,
+    LayerOrder,
+    Method,
+    MethodInfo,
+    ReadOut,
+    Stage,
+    group_name,
+    register,
+)
+from hff.modules.labels import one_hot_encoding
 from hff.networks import Network
 from hff.randomness import Batch
 
@@ -25,14 +34,14 @@ class LayerCollab(ThresholdMethod):
             goodness is, so it is L times as large for the total of L layers.
         sharpness: factor of goodness and threshold in the logistic loss.
         label_intensity: the value that marks the label in the input.
-        schedule: update all layers with each batch (joint), or one layer after the other (greedy), which only
+        layer_order: update all layers with each batch (joint), or one layer after the other (greedy), which only
             causal collaboration allows.
         greedy_epochs: whether each layer gets all epochs when greedy, or the layers share them.
         read_out: whose goodness decides; the mean of all layers decides like their sum.
     """
 
     name = "layer_collab"
-    facts = Facts(
+    info = MethodInfo(
         title="Layer Collaboration",
         paper="Lorberbom, Gat, Adi, Schwing and Hazan 2024, Layer Collaboration in the Forward-Forward "
         "Algorithm (arXiv 2305.12393)",
@@ -53,14 +62,14 @@ class LayerCollab(ThresholdMethod):
         threshold: float = 0.5,
         sharpness: float = 20.0,
         label_intensity: float = 10.0,
-        schedule: Schedule = "joint",
+        layer_order: LayerOrder = "joint",
         greedy_epochs: GreedyEpochs = "each",
         read_out: ReadOut = "mean",
     ) -> None:
-        if schedule == "greedy" and collaboration == "full":
+        if layer_order == "greedy" and collaboration == "full":
             raise UserError(
                 "A layer that is trained before the next ones cannot count on them: "
-                "set collaboration causal, or schedule joint."
+                "set collaboration causal, or layer_order joint."
             )
         super().__init__(
             network,
@@ -74,7 +83,7 @@ class LayerCollab(ThresholdMethod):
             read_out=read_out,
         )
         self.causal = collaboration == "causal"
-        self.schedule = schedule
+        self.layer_order = layer_order
         self.greedy_epochs = greedy_epochs
 
     # A layer by itself does not know the goodness of the others, so the pairs' own step would be plain FF.
@@ -85,13 +94,13 @@ class LayerCollab(ThresholdMethod):
 
     def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
         """One pass gives the goodness of all layers before any of them steps; each graph is of one block."""
-        h, _ = self.present(batch)
+        h, _ = self.training_inputs(batch)
         goodness = []
         for layer in range(max(stage.blocks) + 1):
             with torch.set_grad_enabled(layer in stage.blocks):
                 activity = self.activity(layer, h)
                 goodness.append(self.goodness(layer, activity))
-            h = self.leave(layer, h, activity.detach())
+            h = self.next_input(layer, h, activity.detach())
         for layer in stage.blocks:
             counted = [goodness[i] if i == layer else goodness[i].detach() for i in self._counted(layer)]
             loss = self.pair_loss(layer, *torch.stack(counted).sum(0).chunk(2))

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from hff import functional
 from hff.errors import UserError
-from hff.feedback import FeedbackLinear
-from hff.methods.local import LocalMethod
-from hff.methods.method import Facts, ReadOut, register
+from hff.methods.families.local import LocalMethod
+from hff.methods.method import MethodInfo, ReadOut, register
+from hff.modules.feedback import FeedbackLinear
 from hff.networks import Network, Shape
 
 
@@ -33,7 +33,7 @@ class LocalErrors(LocalMethod):
     """
 
     name = "local_errors"
-    facts = Facts(
+    info = MethodInfo(
         title="Local Errors",
         paper="Nøkland and Eidnes 2019, Training Neural Networks with Local Error Signals (arXiv 1901.06656)",
         passes="1",
@@ -73,13 +73,13 @@ class LocalErrors(LocalMethod):
                 if bio
                 else Judge(shape, classes, decoder_dim, predicts=loss != "sim", compares=loss != "pred")
             )
-        self.classifier = zeroed(nn.Linear(self.block(len(self.blocks) - 1).hand_on_size, classes))
+        self.classifier = zeroed(nn.Linear(self.block(len(self.blocks) - 1).out_features, classes))
 
     def activity(self, layer: int, h: Tensor) -> Tensor:
         block = self.block(layer)
         return block.activate(block.preactivation(h)) if self._judges_map(layer) else block.activity(h)
 
-    def leave(self, layer: int, activity: Tensor) -> Tensor:
+    def next_input(self, layer: int, activity: Tensor) -> Tensor:
         block = self.block(layer)
         h = block.pooled(activity) if self._judges_map(layer) else activity
         # Whole channels are dropped, as published; that pooling comes first changes nothing then.

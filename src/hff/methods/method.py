@@ -14,12 +14,12 @@ from hff.networks import Block, Network
 from hff.randomness import Batch, seed_of
 
 ReadOut = Literal["last", "best", "mean"] | int
-Schedule = Literal["joint", "greedy"]
+LayerOrder = Literal["joint", "greedy"]
 GreedyEpochs = Literal["each", "shared"]
 
 
 @dataclass(frozen=True)
-class Facts:
+class MethodInfo:
     """What a method declares about itself; lists, docs and tests read it."""
 
     title: str
@@ -65,8 +65,8 @@ class ParameterSet:
     """Factor of the run's learning rate."""
     weight_decay: float | None = None
     """None: the weight decay of the run."""
-    plain: bool = False
-    """True: the gradient is subtracted as it is; the rule has rates, decay and schedule of its own."""
+    raw_update: bool = False
+    """True: the gradient is subtracted as it is; the rule has rates, decay and layer_order of its own."""
 
 
 class Method(nn.Module, ABC):
@@ -77,10 +77,10 @@ class Method(nn.Module, ABC):
     """
 
     name: ClassVar[str]
-    facts: ClassVar[Facts]
+    info: ClassVar[MethodInfo]
     views: int = 1
     """How many variations of each sample a batch shall have, each augmented on its own."""
-    schedule: Schedule = "joint"
+    layer_order: LayerOrder = "joint"
     """Whether each batch trains all blocks, or one block after the other is trained."""
     greedy_epochs: GreedyEpochs = "each"
     """Whether each block gets all epochs when greedy, or the blocks share them."""
@@ -111,25 +111,25 @@ class Method(nn.Module, ABC):
         return block
 
     @classmethod
-    def refusal(cls, network: Network, classes: int) -> str | None:
+    def unsupported_reason(cls, network: Network, classes: int) -> str | None:
         """Why the rule cannot train this network, in one sentence; None if it can."""
-        refused = {row.kind for row in network.rows} - cls.facts.supports
+        refused = {row.kind for row in network.rows} - cls.info.supports
         if not refused:
             return None
         return (
-            f"{cls.facts.title} trains {' and '.join(sorted(cls.facts.supports))} layers only, but network "
+            f"{cls.info.title} trains {' and '.join(sorted(cls.info.supports))} layers only, but network "
             f"{network.name!r} has {' and '.join(sorted(refused))} layers; choose another network."
         )
 
     @property
     def passes(self) -> int:
         """Forward passes for one prediction."""
-        return self.classes if self.facts.passes == "C" else int(self.facts.passes)
+        return self.classes if self.info.passes == "C" else int(self.info.passes)
 
     def stages(self, epochs: int) -> list[Stage]:
         """The parts of the training, in order: all blocks at once, or one after the other."""
         depth = len(self.blocks)
-        if self.schedule == "joint":
+        if self.layer_order == "joint":
             return [Stage("joint", tuple(range(depth)), epochs)]
         if self.greedy_epochs == "each":
             spans = [epochs] * depth
@@ -152,7 +152,7 @@ class Method(nn.Module, ABC):
             group_name(layer): [ParameterSet(list(self.block(layer).parameters()))] for layer in stage.blocks
         }
 
-    def present(self, batch: Batch) -> tuple[Tensor, Tensor]:
+    def training_inputs(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The input of the first block, and the labels that go with it."""
         return batch.x, batch.y
 
@@ -161,19 +161,19 @@ class Method(nn.Module, ABC):
 
         Returns the loss and the detached input of the next block, both computed before the step.
         """
-        raise UserError(f"{self.facts.title} has no local step, so its layers cannot be trained one by one.")
+        raise UserError(f"{self.info.title} has no local step, so its layers cannot be trained one by one.")
 
-    def pass_on(self, layer: int, h: Tensor) -> Tensor:
+    def forward_block(self, layer: int, h: Tensor) -> Tensor:
         """The input of the next block, from the input of this one."""
         out: Tensor = self.blocks[layer](h)
         return out
 
     def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
         """Yields (group, loss) as soon as the gradients of a group are complete; the loop then steps it."""
-        h, y = self.present(batch)
-        yield from self.sweep(h, y, stage, max(stage.blocks, default=-1) + 1)
+        h, y = self.training_inputs(batch)
+        yield from self.train_blocks(h, y, stage, max(stage.blocks, default=-1) + 1)
 
-    def sweep(
+    def train_blocks(
         self, h: Tensor, y: Tensor, stage: Stage, depth: int
     ) -> Generator[tuple[str, Tensor], None, Tensor]:
         """Takes h through the first `depth` blocks, those of the stage learning by `layer_step`.
@@ -187,7 +187,7 @@ class Method(nn.Module, ABC):
                 yield group_name(layer), loss
             else:
                 with torch.no_grad():
-                    h = self.pass_on(layer, h)
+                    h = self.forward_block(layer, h)
         return h
 
     def after_step(self, group: str) -> None:
@@ -219,7 +219,7 @@ class Method(nn.Module, ABC):
             self.best_layer.fill_(max(accuracy, key=lambda layer: (accuracy[layer], layer)))
 
     @property
-    def voters(self) -> Sequence[int]:
+    def read_out_layers(self) -> Sequence[int]:
         """The layers that have a say in the read-out."""
         if self.read_out == "mean":
             return range(len(self.blocks))
@@ -227,23 +227,23 @@ class Method(nn.Module, ABC):
             return [int(self.best_layer)]
         return [(-1 if self.read_out == "last" else self.read_out) % len(self.blocks)]
 
-    def read(self, scores: Mapping[int, Tensor]) -> Tensor:
+    def combine_scores(self, scores: Mapping[int, Tensor]) -> Tensor:
         """The final scores [B, C], from those of the layers."""
-        return torch.stack([scores[layer] for layer in self.voters if layer in scores]).mean(0)
+        return torch.stack([scores[layer] for layer in self.read_out_layers if layer in scores]).mean(0)
 
     def forward(self, x: Tensor) -> Tensor:
         """The final scores [B, C], by the chosen read-out; layers above the last voter are not computed."""
-        voters, found = self.voters, {}
+        read_out_layers, found = self.read_out_layers, {}
         for layer, scores in self.layer_scores(x):
-            if layer in voters:
+            if layer in read_out_layers:
                 found[layer] = scores
-            if layer >= max(voters):
+            if layer >= max(read_out_layers):
                 break
         if not found:
             raise UserError(
-                f"Layer {max(voters)} of {self.facts.title} gives no scores, so it cannot be read out."
+                f"Layer {max(read_out_layers)} of {self.info.title} gives no scores, so it cannot be read out."
             )
-        return self.read(found)
+        return self.combine_scores(found)
 
 
 def group_name(layer: int) -> str:
@@ -266,7 +266,7 @@ def register(method: type[Method]) -> type[Method]:
     return method
 
 
-def create(name: str, network: Network, classes: int, *, seed: int = 0, **options: Any) -> Method:
+def create_method(name: str, network: Network, classes: int, *, seed: int = 0, **options: Any) -> Method:
     """A method on fresh blocks, initialised by the seed alone; torch's global generator is left as it was."""
     if name not in methods:
         raise unknown("method", name, methods)
@@ -275,8 +275,8 @@ def create(name: str, network: Network, classes: int, *, seed: int = 0, **option
     for option in options:
         if option not in valid:
             raise unknown(f"parameter of method {name!r}:", option, valid)
-    if refusal := method.refusal(network, classes):
-        raise UserError(refusal)
+    if unsupported_reason := method.unsupported_reason(network, classes):
+        raise UserError(unsupported_reason)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, "initialisation"))
         return method(network, classes, **options)

@@ -2,9 +2,9 @@
 
 from torch import nn
 
-from hff.heads import Head
-from hff.methods.local import LocalMethod
-from hff.methods.method import Facts, GreedyEpochs, ReadOut, Schedule, register
+from hff.methods.families.local import LocalMethod
+from hff.methods.method import GreedyEpochs, LayerOrder, MethodInfo, ReadOut, register
+from hff.modules.heads import Head
 from hff.networks import Network
 
 
@@ -15,13 +15,13 @@ class MonoForward(LocalMethod):
     Args:
         grid: side of the grid that a map is average-pooled to before the projection; 1 is global pooling, 0
             projects the whole map.
-        schedule: update all layers with each batch (joint), or one layer after the other (greedy).
+        layer_order: update all layers with each batch (joint), or one layer after the other (greedy).
         greedy_epochs: whether each layer gets all epochs when greedy, or the layers share them.
         read_out: the last layer's scores, or the mean of all, which decides like their sum.
     """
 
     name = "mono_forward"
-    facts = Facts(
+    info = MethodInfo(
         title="Mono-Forward",
         paper="Gong, Li and Abdulla 2025, Mono-Forward: Backpropagation-Free Algorithm for Efficient Neural "
         "Network Training Harnessing Local Errors (arXiv 2501.09238)",
@@ -37,12 +37,12 @@ class MonoForward(LocalMethod):
         classes: int,
         *,
         grid: int = 4,
-        schedule: Schedule = "joint",
+        layer_order: LayerOrder = "joint",
         greedy_epochs: GreedyEpochs = "each",
         read_out: ReadOut = "last",
     ) -> None:
         super().__init__(network, classes, read_out=read_out)
-        self.schedule = schedule
+        self.layer_order = layer_order
         self.greedy_epochs = greedy_epochs
         self.heads = nn.ModuleList(
             Head(self.block(layer).out_shape, grid=grid, channels=classes, bias=False)

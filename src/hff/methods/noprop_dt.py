@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hff import functional
 from hff.errors import UserError
-from hff.methods.method import Facts, Method, ParameterSet, ReadOut, Stage, group_name, register
+from hff.methods.method import Method, MethodInfo, ParameterSet, ReadOut, Stage, group_name, register
 from hff.networks import Network, Row, Shape
 from hff.randomness import Batch, permutation
 
@@ -36,7 +36,7 @@ class NoProp(Method):
     """
 
     name = "noprop_dt"
-    facts = Facts(
+    info = MethodInfo(
         title="NoProp-DT",
         paper="Li, Teh and Pascanu 2025, NoProp: Training Neural Networks without Full Back-propagation or "
         "Full Forward-propagation (arXiv 2503.24322)",

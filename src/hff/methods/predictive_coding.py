@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hff.errors import UserError
-from hff.feedback import with_output
-from hff.methods.method import Facts, Method, ParameterSet, Stage, register
+from hff.methods.method import Method, MethodInfo, ParameterSet, Stage, register
+from hff.modules.feedback import with_output
 from hff.networks import WITHOUT_GRADIENT, Block, Network
 from hff.randomness import Batch
 
@@ -50,7 +50,7 @@ class PredictiveCoding(Method):
     """
 
     name = "predictive_coding"
-    facts = Facts(
+    info = MethodInfo(
         title="Predictive coding",
         paper="Whittington and Bogacz 2017, An Approximation of the Error Backpropagation Algorithm in a "
         "Predictive Coding Network with Local Hebbian Synaptic Plasticity; Millidge, Tschantz and Buckley "
@@ -99,8 +99,8 @@ class PredictiveCoding(Method):
         self.register_buffer("energies", torch.zeros(len(self.blocks)))
 
     @classmethod
-    def refusal(cls, network: Network, classes: int) -> str | None:
-        title = cls.facts.title
+    def unsupported_reason(cls, network: Network, classes: int) -> str | None:
+        title = cls.info.title
         if flat := {row.activation for row in network.rows} & WITHOUT_GRADIENT:
             return f"{title} needs activations with a derivative, which {flat.pop()!r} has not."
         if any(row.norm == "batch" or row.dropout for row in network.rows):
@@ -108,7 +108,7 @@ class PredictiveCoding(Method):
                 f"{title} predicts the same activities again and again, but network {network.name!r} has "
                 f"batch norm or dropout, whose predictions change; choose a network without them."
             )
-        return super().refusal(network, classes)
+        return super().unsupported_reason(network, classes)
 
     def diagnostics(self) -> dict[str, float]:
         """The energy of each layer after inference, mean over the samples of the last batch."""

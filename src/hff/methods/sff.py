@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hff import functional
-from hff.methods.local import LocalMethod
-from hff.methods.method import Facts, ReadOut, register
+from hff.methods.families.local import LocalMethod
+from hff.methods.method import MethodInfo, ReadOut, register
 from hff.networks import Block, Network
 
 
@@ -26,7 +26,7 @@ class ScalableForwardForward(LocalMethod):
     """
 
     name = "sff"
-    facts = Facts(
+    info = MethodInfo(
         title="Scalable Forward-Forward",
         paper="Krutsylo 2025, Scalable Forward-Forward Algorithm (arXiv 2501.03176)",
         passes="1",
@@ -55,9 +55,9 @@ class ScalableForwardForward(LocalMethod):
         # The square keeps pooling from coming first: the mean of squares is not the square of the mean.
         return functional.group_goodness(self.heads[layer](activity), self.classes)
 
-    def leave(self, layer: int, activity: Tensor) -> Tensor:
+    def next_input(self, layer: int, activity: Tensor) -> Tensor:
         """The activity at zero mean and unit variance, as only the next block gets it."""
-        return super().leave(layer, F.layer_norm(activity, self.block(layer).out_shape))
+        return super().next_input(layer, F.layer_norm(activity, self.block(layer).out_shape))
 
 
 def _auxiliary(block: Block, classes: int, kernel: int) -> nn.Module:

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from hff.errors import UserError
-from hff.methods.local import LocalMethod
-from hff.methods.method import Facts, GreedyEpochs, ReadOut, Schedule, register
+from hff.methods.families.local import LocalMethod
+from hff.methods.method import GreedyEpochs, LayerOrder, MethodInfo, ReadOut, register
 from hff.networks import Block, Network, Row, Shape
 
 
@@ -24,13 +24,13 @@ class SimCNN(LocalMethod):
         auxiliary_norm: norm of the hidden convolutions and of the pooled map; the paper has none where
             there are no hidden convolutions, but Adam then learned far more slowly in a short trial.
         grid: side of the grid that a map is average-pooled to before the linear part of its classifier.
-        schedule: update all layers with each batch (joint), or one layer after the other (greedy).
+        layer_order: update all layers with each batch (joint), or one layer after the other (greedy).
         greedy_epochs: whether each layer gets all epochs when greedy, or the layers share them.
         read_out: the last layer's scores, or the mean of all, in which each layer weighs twice the one below.
     """
 
     name = "simcnn"
-    facts = Facts(
+    info = MethodInfo(
         title="SimCNN",
         paper="Belilovsky, Eickenberg and Oyallon 2019, Greedy Layerwise Learning Can Scale to ImageNet "
         "(arXiv 1812.11446)",
@@ -49,7 +49,7 @@ class SimCNN(LocalMethod):
         auxiliary_width: int | None = None,
         auxiliary_norm: Literal["none", "batch"] = "batch",
         grid: int = 2,
-        schedule: Schedule = "joint",
+        layer_order: LayerOrder = "joint",
         greedy_epochs: GreedyEpochs = "each",
         read_out: ReadOut = "last",
     ) -> None:
@@ -58,7 +58,7 @@ class SimCNN(LocalMethod):
             raise UserError(
                 "auxiliary_width and grid must be at least 1, and auxiliary_layers must not be negative."
             )
-        self.schedule = schedule
+        self.layer_order = layer_order
         self.greedy_epochs = greedy_epochs
         for layer in range(len(self.blocks)):
             shape = self.block(layer).out_shape
@@ -68,10 +68,10 @@ class SimCNN(LocalMethod):
             hidden = Row("conv", auxiliary_width or shape[0], bias=False, norm=auxiliary_norm)
             self.heads[layer] = auxiliary_classifier(shape, classes, hidden, auxiliary_layers, grid)
 
-    def read(self, scores: Mapping[int, Tensor]) -> Tensor:
-        voters = [layer for layer in self.voters if layer in scores]
-        weights = [2.0**layer for layer in voters]
-        weighted = [weight * scores[layer] for weight, layer in zip(weights, voters, strict=True)]
+    def combine_scores(self, scores: Mapping[int, Tensor]) -> Tensor:
+        read_out_layers = [layer for layer in self.read_out_layers if layer in scores]
+        weights = [2.0**layer for layer in read_out_layers]
+        weighted = [weight * scores[layer] for weight, layer in zip(weights, read_out_layers, strict=True)]
         return torch.stack(weighted).sum(0) / sum(weights)
 
 

@@ -7,8 +7,15 @@ import torch
 from torch import Tensor, nn
 
 from hff.errors import UserError
-from hff.methods.hebbian import HebbianMethod, ReadOutRule, by_unit, patch_sums, plain, unit_sums
-from hff.methods.method import Facts, ReadOut, Schedule, register
+from hff.methods.families.hebbian import (
+    HebbianMethod,
+    ReadOutRule,
+    by_unit,
+    patch_sums,
+    unit_sums,
+    without_biases,
+)
+from hff.methods.method import LayerOrder, MethodInfo, ReadOut, register
 from hff.networks import Network, Norm, Row
 
 PerBlock = float | tuple[float, ...]
@@ -51,12 +58,12 @@ class SoftHebb(HebbianMethod):
         block_epochs: epochs in which the blocks learn, a count or a share below 1, before the read-outs get
             what is left; none leaves them one.
         grid: side of the grid that a map is average-pooled to for the read-out; 0 is no pooling.
-        schedule: all blocks learn in the same pass, or one after the other, each for its block_epochs.
+        layer_order: all blocks learn in the same pass, or one after the other, each for its block_epochs.
         read_out: which layer's read-out answers.
     """
 
     name = "softhebb"
-    facts = Facts(
+    info = MethodInfo(
         title="SoftHebb",
         paper="Journe, Garcia Rodriguez, Guo and Moraitis 2023, Hebbian Deep Learning Without Feedback "
         "(arXiv 2209.11883)",
@@ -82,19 +89,19 @@ class SoftHebb(HebbianMethod):
         dropout: float = 0.5,
         block_epochs: int | float | None = 0.5,
         grid: int = 4,
-        schedule: Schedule = "joint",
+        layer_order: LayerOrder = "joint",
         read_out: ReadOut = "last",
     ) -> None:
         if block_batch_size < 1:
             raise UserError(f"block_batch_size must be at least 1, not {block_batch_size}.")
-        table = plain(network, classes)
+        table = without_biases(network, classes)
         super().__init__(
             replace(table, rows=tuple(_adapted(row) for row in table.rows)),
             classes,
             read_out_rule=read_out_rule,
             block_epochs=block_epochs,
             grid=grid,
-            schedule=schedule,
+            layer_order=layer_order,
             read_out=read_out,
             dropout=dropout,
         )

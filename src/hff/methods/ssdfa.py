@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from hff.feedback import SparseFeedback
 from hff.methods.dfa import DFA, Rest, Spread
-from hff.methods.method import Facts, register
-from hff.methods.top_error import Head, Start
+from hff.methods.families.top_error import OutputKind, Start
+from hff.methods.method import MethodInfo, register
+from hff.modules.feedback import SparseFeedback
 from hff.networks import Network
 
 
@@ -29,7 +29,7 @@ class SSDFA(DFA):
     """
 
     name = "ssdfa"
-    facts = Facts(
+    info = MethodInfo(
         title="Sparse Direct Feedback Alignment",
         paper="Crafton, Parihar, Gebhardt and Raychowdhury 2019, Direct Feedback Alignment With Sparse "
         "Connections for Local Learning (arXiv 1903.02083)",
@@ -46,7 +46,7 @@ class SSDFA(DFA):
         classes: int,
         *,
         listens_to: int = 1,
-        head: Head = "softmax",
+        head: OutputKind = "softmax",
         start: Start = "network",
         bias_start: float = 0.0,
         conv_feedback: Spread = "dense",

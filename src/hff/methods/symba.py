@@ -7,9 +7,9 @@ from torch import Tensor
 
 from hff import functional
 from hff.errors import UserError
-from hff.labels import ClassCodes, LabelEncoding, hard_wrong_labels, one_hot_encoding
-from hff.methods.method import Facts, GreedyEpochs, ReadOut, Schedule, register
-from hff.methods.pairs import GapMethod, scale_by_fan_in
+from hff.methods.families.pairs import GapMethod, scale_by_fan_in
+from hff.methods.method import GreedyEpochs, LayerOrder, MethodInfo, ReadOut, register
+from hff.modules.labels import ClassCodes, LabelEncoding, hard_wrong_labels, one_hot_encoding
 from hff.networks import Block, Network
 from hff.randomness import Batch
 
@@ -27,13 +27,13 @@ class SymBa(GapMethod):
         sharpness: factor of the goodness gap inside the softplus, the paper's alpha.
         negatives: draw wrong labels uniformly, or in proportion to the square root of their goodness (hard),
             which costs the passes of a prediction in every step.
-        schedule: update all layers with each batch (joint), or one layer after the other (greedy).
+        layer_order: update all layers with each batch (joint), or one layer after the other (greedy).
         greedy_epochs: whether each layer gets all epochs when greedy, or the layers share them.
         read_out: whose goodness decides; the mean of all layers decides like their sum.
     """
 
     name = "symba"
-    facts = Facts(
+    info = MethodInfo(
         title="SymBa",
         paper="Lee and Song 2023, SymBa: Symmetric Backpropagation-Free Contrastive Learning with "
         "Forward-Forward Algorithm for Optimizing Convergence (arXiv 2303.08418)",
@@ -56,7 +56,7 @@ class SymBa(GapMethod):
         inject: Literal["input", "every_layer"] = "input",
         sharpness: float = 4.0,
         negatives: Literal["uniform", "hard"] = "uniform",
-        schedule: Schedule = "joint",
+        layer_order: LayerOrder = "joint",
         greedy_epochs: GreedyEpochs = "each",
         read_out: ReadOut = "mean",
     ) -> None:
@@ -73,7 +73,7 @@ class SymBa(GapMethod):
         scale_by_fan_in(self)
         self.injected = code_length if every_layer else 0
         self.hard = negatives == "hard"
-        self.schedule = schedule
+        self.layer_order = layer_order
         self.greedy_epochs = greedy_epochs
 
     def negatives(self, batch: Batch) -> Tensor:
@@ -82,8 +82,8 @@ class SymBa(GapMethod):
         goodness = self._total_goodness(batch.x)
         return hard_wrong_labels(batch.y, goodness.log() / 2, batch.draw("negatives"))
 
-    def leave(self, layer: int, h: Tensor, activity: Tensor) -> Tensor:
-        out = super().leave(layer, h, activity)
+    def next_input(self, layer: int, h: Tensor, activity: Tensor) -> Tensor:
+        out = super().next_input(layer, h, activity)
         if not self.injected:
             return out
         # At unit power the activity bears the same proportion to the code in every layer as the input does.
@@ -110,5 +110,5 @@ def _widened_blocks(network: Network, encoding: LabelEncoding, code_length: int)
     shape = encoding.out_shape
     for row in network.rows:
         blocks.append(Block(row, shape))
-        shape = (blocks[-1].hand_on_size + code_length,)
+        shape = (blocks[-1].out_features + code_length,)
     return blocks

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from torch import Tensor
 
 from hff.errors import UserError
-from hff.labels import Appended, LabelChannel, LabelEncoding
-from hff.methods.method import Facts, ParameterSet, Stage, group_name, register
-from hff.methods.pairs import GapMethod
+from hff.methods.families.pairs import GapMethod
+from hff.methods.method import MethodInfo, ParameterSet, Stage, group_name, register
+from hff.modules.labels import Appended, LabelChannel, LabelEncoding
 from hff.networks import Network
 from hff.randomness import Batch, Key
 
@@ -26,7 +26,7 @@ class Trifecta(GapMethod):
     """
 
     name = "tff"
-    facts = Facts(
+    info = MethodInfo(
         title="The Trifecta",
         paper="Dooms, Tsang and Oramas 2023, The Trifecta: Three simple techniques for training deeper "
         "Forward-Forward networks (arXiv 2311.18130)",
@@ -60,7 +60,7 @@ class Trifecta(GapMethod):
         self.ensemble = ensemble
 
     @property
-    def voters(self) -> Sequence[int]:
+    def read_out_layers(self) -> Sequence[int]:
         depth = len(self.blocks)
         return range(depth - self.ensemble, depth)
 
@@ -74,7 +74,7 @@ class Trifecta(GapMethod):
         return groups
 
     def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
-        h, _ = self.present(batch)
+        h, _ = self.training_inputs(batch)
         ends = self.window_ends(batch.key)
         if 0 not in ends:
             # The labels belong to the first layer's optimiser: what they got here would never be stepped.
@@ -86,7 +86,7 @@ class Trifecta(GapMethod):
                 loss.backward()
                 yield group_name(layer), loss.detach()
                 activity = activity.detach()
-            h = self.leave(layer, h, activity)
+            h = self.next_input(layer, h, activity)
 
     def window_ends(self, key: Key) -> Sequence[int]:
         """The layers that have a loss on the batch of this key (seed, stage, epoch, step).

@@ -5,7 +5,7 @@ Importing the package registers all tables.
 
 from hff.networks import direct_feedback, energy, hebbian, rivals, tables
 from hff.networks.block import ACTIVATIONS, WITHOUT_GRADIENT, Activation, Block, Norm, Place, Pool, Row, Shape
-from hff.networks.table import Network, Table, network, networks, register
+from hff.networks.network import Network, Table, create_network, networks, register
 
 __all__ = [
     "ACTIVATIONS",
@@ -19,10 +19,10 @@ __all__ = [
     "Row",
     "Shape",
     "Table",
+    "create_network",
     "direct_feedback",
     "energy",
     "hebbian",
-    "network",
     "networks",
     "register",
     "rivals",

@@ -96,16 +96,16 @@ class Block(nn.Module):
         if row.activation not in ACTIVATIONS:
             raise unknown("activation", row.activation, ACTIVATIONS)
         self.activation = ACTIVATIONS[row.activation]
-        self.read_shape, self.map_shape, self.out_shape = shapes(row, in_shape)
-        self.affine = _make_affine(row, self.read_shape)
+        self.affine_in_shape, self.map_shape, self.out_shape = shapes(row, in_shape)
+        self.affine = _make_affine(row, self.affine_in_shape)
         # The mirror image at the borders comes after the norm, or it would weigh in its statistics.
-        bare = (self.read_shape[0], *(n - 2 * _mirrored(row) for n in self.read_shape[1:]))
+        bare = (self.affine_in_shape[0], *(n - 2 * _mirrored(row) for n in self.affine_in_shape[1:]))
         places = {"input": bare, "preactivation": self.map_shape, "output": self.out_shape}
         self.norm = _make_norm(row, places[row.norm_at])
         self.dropout = nn.Dropout(row.dropout)
 
     @property
-    def hand_on_size(self) -> int:
+    def out_features(self) -> int:
         """How many numbers the block hands on for a sample."""
         return math.prod(self.out_shape)
 
@@ -114,7 +114,7 @@ class Block(nn.Module):
         """Whether `preactivation`, in evaluation mode, is an affine function of its input."""
         return self.row.norm in ("none", "batch", "batch_plain") or self.row.norm_at == "output"
 
-    def read(self, x: Tensor) -> Tensor:
+    def affine_input(self, x: Tensor) -> Tensor:
         """What the affine map reads: [B, *in_shape] -> [B, *read_shape], flat for a linear map."""
         if self.row.downsample > 1:
             x = F.pixel_unshuffle(x, self.row.downsample)
@@ -123,13 +123,13 @@ class Block(nn.Module):
             x = F.pad(x, (border,) * 4, mode="reflect")
         return x.flatten(1) if isinstance(self.affine, nn.Linear) else x
 
-    def normalise(self, f: Tensor) -> Tensor:
+    def normalize(self, f: Tensor) -> Tensor:
         """What the affine map gives [B, *map_shape], after the norm where the row puts it there."""
         return self._normed("preactivation", f)
 
     def preactivation(self, x: Tensor) -> Tensor:
         """The affine map of the input [B, *in_shape] -> [B, *map_shape] (Eq. 3)."""
-        return self.normalise(self.affine(self.read(x)))
+        return self.normalize(self.affine(self.affine_input(x)))
 
     def activate(self, f: Tensor) -> Tensor:
         """The activity [B, *map_shape], before pooling (Eq. 4)."""
@@ -142,7 +142,7 @@ class Block(nn.Module):
             h = self.row.pool(h)
         return self._normed("output", h)
 
-    def hand_on(self, h: Tensor) -> Tensor:
+    def output(self, h: Tensor) -> Tensor:
         """What the next block gets of the activity: [B, *map_shape] -> [B, *out_shape]."""
         out: Tensor = self.dropout(self.pooled(h))
         return out

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Literal
 
 from hff.networks.block import Activation, Pool, Row
-from hff.networks.table import register
+from hff.networks.network import register
 from hff.networks.tables import scaled
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from hff.errors import UserError
 from hff.networks.block import Pool, Row
-from hff.networks.table import register
-from hff.networks.tables import AVERAGING, HALVING, positive, scaled
+from hff.networks.network import register
+from hff.networks.tables import AVERAGING, HALVING, check_positive, scaled
 
 OVERLAPPING = Pool(4, 2, padding=1)
 
@@ -28,7 +28,7 @@ def softhebb(
         powers: exponent of the triangle activation in each layer.
         width_factor: multiplies every width, for small trials.
     """
-    if len(powers) != len(positive("channels", channels)):
+    if len(powers) != len(check_positive("channels", channels)):
         raise UserError(
             f"powers names {len(powers)} exponents, but channels names {len(channels)} layers; give one for "
             "each."

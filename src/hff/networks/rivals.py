@@ -5,8 +5,8 @@ from typing import Literal
 
 from hff.errors import UserError
 from hff.networks.block import Activation, Norm, Pool, Row
-from hff.networks.table import register
-from hff.networks.tables import AVERAGING, HALVING, cnn, convolutions, positive, scaled
+from hff.networks.network import register
+from hff.networks.tables import AVERAGING, HALVING, check_positive, cnn, convolutions, scaled
 
 TRIFECTA = {
     "small": ((128, 128, 256, 256, 256, 512), {0, 2, 5}),
@@ -42,10 +42,10 @@ def channelwise(
         groups: groups of the grouped convolutions, one number for each pair or one for all; none means the
             number of classes.
     """
-    pairs = (len(positive("channels", channels)) + 1) // 2
+    pairs = (len(check_positive("channels", channels)) + 1) // 2
     everywhere = classes if groups is None else groups
     of_pair = everywhere if isinstance(everywhere, tuple) else (everywhere,) * pairs
-    if len(positive("groups", of_pair)) != pairs:
+    if len(check_positive("groups", of_pair)) != pairs:
         raise UserError(
             f"groups names {len(of_pair)} numbers, but channels names {pairs} pairs: give one "
             f"number for each pair, or one for all."
@@ -77,7 +77,7 @@ def simcnn(
         downsample_at: the convolutions, counted from 0, whose input is moved from 2x2 patches into channels.
         norm: normalisation between affine map and activation; the paper's is none for k = 1, else batch.
     """
-    depth = len(positive("widths", widths))
+    depth = len(check_positive("widths", widths))
     for i in downsample_at:
         if not 0 <= i < depth:
             raise UserError(f"downsample_at names layer {i}, but the {depth} layers are 0 to {depth - 1}.")

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hff.errors import UserError
 from hff.networks.block import Activation, Norm, Place, Pool, Row
-from hff.networks.table import register
+from hff.networks.network import register
 
 HALVING = Pool(2, 2)
 AVERAGING = Pool(2, 2, kind="average")
@@ -34,7 +34,7 @@ def mlp(
     """
     return [
         Row("linear", width, activation=activation, norm=norm, norm_at=norm_at, dropout=dropout, bias=bias)
-        for width in positive("widths", widths)
+        for width in check_positive("widths", widths)
     ]
 
 
@@ -78,7 +78,7 @@ def cnn(
     depth = len(channels)
     return [
         replace(row, width=width, aux_channels=32 * 2 ** (depth - 1 - i))
-        for i, width in enumerate(positive("channels", channels))
+        for i, width in enumerate(check_positive("channels", channels))
     ]
 
 
@@ -164,7 +164,7 @@ def scaled(rows: Sequence[Row], factor: float) -> list[Row]:
     return [replace(row, width=max(1, round(row.width * factor))) for row in rows]
 
 
-def positive(name: str, widths: Sequence[int]) -> Sequence[int]:
+def check_positive(name: str, widths: Sequence[int]) -> Sequence[int]:
     if not widths or min(widths) < 1:
         raise UserError(f"{name} must be one or more positive numbers, not {list(widths)}.")
     return widths
@@ -179,5 +179,5 @@ def _with_head(
     rows: list[Row], hidden: Sequence[int], classes: int, activation: str, norm: Norm, factor: float
 ) -> list[Row]:
     """Adds the fully connected rows, then applies what all rows share."""
-    below = scaled([*rows, *(Row("linear", width) for width in positive("hidden", hidden))], factor)
+    below = scaled([*rows, *(Row("linear", width) for width in check_positive("hidden", hidden))], factor)
     return [replace(row, activation=activation, norm=norm) for row in [*below, Row("linear", classes)]]

@@ -20,8 +20,8 @@ from hff.methods import Method, Stage
 from hff.methods.method import group_layer
 from hff.randomness import Batch, seed_of
 from hff.training.digests import Digests
-from hff.training.listener import Listener, Progress
-from hff.training.optimisers import Optimisers, learning_rate
+from hff.training.listener import Listener, TrainingProgress
+from hff.training.optimizers import Optimizers, learning_rate
 from hff.training.plan import Plan, Position
 from hff.training.run import Run
 from hff.training.settings import Settings
@@ -88,7 +88,7 @@ class _Training:
         """Sum and count of the losses of each group in this epoch [2]."""
         self.stop = threading.Event()
         self.resuming = False
-        self.optimiser_state: dict[str, Tensor] = {}
+        self.optimizer_state: dict[str, Tensor] = {}
         """Of the checkpoint or of the stage before: a group that goes on learning keeps its moments."""
         self.digests = Digests(method, {}, 0.0)
         """What is kept of the samples while a stage lasts."""
@@ -121,25 +121,25 @@ class _Training:
             self.data.augmentation,
             views=self.method.views,
         )
-        optimisers = Optimisers(self.method, stage, self.settings)
+        optimizers = Optimizers(self.method, stage, self.settings)
         self.digests = Digests(self.method, self._unchanging(stage), self.settings.keep_gigabytes)
         if self.resuming:
             self._digest_again(stage, batches)
         else:
             self._prepare(stage, batches.batch_size)
-        optimisers.load_state(self.optimiser_state)
-        self.resuming, self.optimiser_state = False, {}
+        optimizers.load_state(self.optimizer_state)
+        self.resuming, self.optimizer_state = False, {}
         record: dict[str, Any] = {}
         while not self.plan.over(self.at, len(batches)):
-            rate = self._train_epoch(stage, batches, optimisers)
+            rate = self._train_epoch(stage, batches, optimizers)
             if self.plan.due(self.at, len(batches)):
                 record = self._record(stage, rate)
-                self._save(optimisers)
+                self._save(optimizers)
                 self.listener.epoch_ended(record)
             else:
-                self._save_in_time(optimisers)
+                self._save_in_time(optimizers)
             self._obey_stop()
-        self.optimiser_state = optimisers.state()
+        self.optimizer_state = optimizers.state()
         self.at.stage, self.at.epoch = self.at.stage + 1, 0
         return record
 
@@ -169,7 +169,7 @@ class _Training:
             samples[TRAINING] = len(self.data.train)
         return samples
 
-    def _train_epoch(self, stage: Stage, batches: Batches, optimisers: Optimisers) -> float:
+    def _train_epoch(self, stage: Stage, batches: Batches, optimizers: Optimizers) -> float:
         """Trains to the end of the epoch, or of the stage if that comes first; returns the learning rate."""
         self.method.enter(stage)
         steps = len(batches)
@@ -178,7 +178,7 @@ class _Training:
         rate = self.settings.learning_rate
         for batch in batches.epoch(self.at.epoch, start=self.at.step):
             rate = learning_rate(self.settings, self.plan.progress(self.at, steps))
-            self._step(stage, self.digests.attach(batch.to(self.device), TRAINING), optimisers, rate)
+            self._step(stage, self.digests.attach(batch.to(self.device), TRAINING), optimizers, rate)
             if self.settings.seconds is not None:
                 wait_for(self.device)
             now = time.perf_counter()
@@ -191,16 +191,16 @@ class _Training:
                 self.listener.stepped(self._progress(stage, steps, pace))
             if self.at.step == steps or self.plan.over(self.at, steps):
                 break
-            self._save_in_time(optimisers)
+            self._save_in_time(optimizers)
             self._obey_stop()
             begun = time.perf_counter()
         self.at.epoch, self.at.step = self.at.epoch + 1, 0
         return rate
 
-    def _step(self, stage: Stage, batch: Batch, optimisers: Optimisers, rate: float) -> None:
+    def _step(self, stage: Stage, batch: Batch, optimizers: Optimizers, rate: float) -> None:
         with _keyed_randomness(*batch.key):
             for group, loss in self.method.update(batch, stage):
-                optimisers.step(group, rate)
+                optimizers.step(group, rate)
                 self.method.after_step(group)
                 counted = torch.stack([loss, torch.ones_like(loss)])
                 self.losses[group] = self.losses.get(group, torch.zeros_like(counted)) + counted
@@ -242,7 +242,7 @@ class _Training:
         accuracy, read_out = layer_accuracy(self.method, digested, self.device)
         # While layers are trained one after the other, those above the current one know nothing yet.
         known = max(stage.blocks, default=len(self.method.blocks) - 1)
-        reached = max(self.method.voters) <= known
+        reached = max(self.method.read_out_layers) <= known
         return {layer: a for layer, a in accuracy.items() if layer <= known}, read_out if reached else None
 
     def _mean_losses(self) -> dict[str, float]:
@@ -251,12 +251,12 @@ class _Training:
         ordered = sorted(layers, key=lambda group: math.inf if (layer := layers[group]) is None else layer)
         return {group: float(self.losses[group][0] / self.losses[group][1]) for group in ordered}
 
-    def _progress(self, stage: Stage, steps: int, pace: float) -> Progress:
+    def _progress(self, stage: Stage, steps: int, pace: float) -> TrainingProgress:
         later = sum(each.epochs for each in self.stages[self.at.stage + 1 :])
         left = pace * (steps * (stage.epochs - self.at.epoch + later) - self.at.step)
         if self.settings.seconds is not None:
             left = max(0.0, self.settings.seconds - self.at.spent)
-        return Progress(
+        return TrainingProgress(
             stage,
             self.at.stage,
             len(self.stages),
@@ -286,17 +286,17 @@ class _Training:
             "seconds": round(time.perf_counter() - self.clock, 3),
         }
 
-    def _save_in_time(self, optimisers: Optimisers) -> None:
+    def _save_in_time(self, optimizers: Optimizers) -> None:
         """Saves if the last checkpoint is old, or before the training is left."""
         if self.stop.is_set() or time.perf_counter() - self.saved > self.settings.checkpoint_seconds:
-            self._save(optimisers)
+            self._save(optimizers)
 
-    def _save(self, optimisers: Optimisers) -> None:
+    def _save(self, optimizers: Optimizers) -> None:
         if not self.run:
             return
         self.at.seconds = time.perf_counter() - self.clock
         tensors = {f"method/{name}": t for name, t in self.method.state_dict().items()}
-        tensors |= {f"optimiser/{name}": t for name, t in optimisers.state().items()}
+        tensors |= {f"optimiser/{name}": t for name, t in optimizers.state().items()}
         tensors |= {f"loss/{group}": t for group, t in self.losses.items()}
         # Every random number is a function of seed and position, so these are the generators' state.
         self.run.save(tensors, {"format": 1, "position": asdict(self.at), "seed": self.seed})
@@ -316,7 +316,7 @@ class _Training:
             n.removeprefix("loss/"): t.to(self.device) for n, t in tensors.items() if n.startswith("loss/")
         }
         self.resuming = True
-        self.optimiser_state = {
+        self.optimizer_state = {
             n.removeprefix("optimiser/"): t for n, t in tensors.items() if n.startswith("optimiser/")
         }
         return f"{self.stages[self.at.stage].name}, epoch {self.at.epoch + 1}, step {self.at.step}"

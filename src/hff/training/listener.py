@@ -7,7 +7,7 @@ from hff.methods import Stage
 
 
 @dataclass(frozen=True)
-class Progress:
+class TrainingProgress:
     """Where the training stands after a step."""
 
     stage: Stage
@@ -29,7 +29,7 @@ class Listener:
     def started(self, layers: int, parameters: int, resumed_at: str | None) -> None:
         """The training begins, or goes on from a checkpoint."""
 
-    def stepped(self, progress: Progress) -> None:
+    def stepped(self, progress: TrainingProgress) -> None:
         """A few times a second, after a step."""
 
     def epoch_ended(self, record: dict[str, Any]) -> None:

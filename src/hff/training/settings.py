@@ -20,7 +20,7 @@ class Settings:
         momentum: momentum of SGD and RMSprop.
         epsilon: what Adam and RMSprop add to the root of the mean squared gradient that they divide by.
         weight_decay: weight decay (decoupled in adamw).
-        schedule: how the learning rate falls over a stage: not at all, by a factor of 10 at two thirds and
+        lr_schedule: how the learning rate falls over a stage: not at all, by a factor of 10 at two thirds and
             again at five sixths, linearly to 0, or as a half cosine to 0.
         clip: largest gradient norm of a group; 0 means no clipping. Layers are never clipped together.
         checkpoint_seconds: time between two checkpoints within an epoch; one is written after every epoch.
@@ -36,7 +36,7 @@ class Settings:
     momentum: float = 0.9
     epsilon: float = 1e-8
     weight_decay: float = 0.0
-    schedule: Literal["constant", "step", "linear", "cosine"] = "constant"
+    lr_schedule: Literal["constant", "step", "linear", "cosine"] = "constant"
     clip: float = 0.0
     checkpoint_seconds: float = 60.0
     keep_gigabytes: float = 2.0

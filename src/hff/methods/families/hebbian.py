@@ -1,0 +1,242 @@
+"""What Hebbian rules share: blocks that learn without labels, then read-outs on blocks at rest."""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.grad import conv2d_weight
+
+from hff import functional
+from hff.errors import UserError
+from hff.methods.families.local import LocalMethod, classifier_step
+from hff.methods.method import LayerOrder, ParameterSet, ReadOut, Stage, group_name
+from hff.modules.heads import Head
+from hff.networks import Block, Network, Norm
+from hff.randomness import Batch
+
+ReadOutRule = Literal["hebbian", "linear"]
+
+
+class HebbianMethod(LocalMethod):
+    """Weights change by products of what a unit reads and how it answers; no gradient is taken in a block.
+
+    A rule says how the units of a block respond and how a batch changes their weights. The blocks learn
+    first, without labels; then every block gets a read-out of its own on blocks at rest: class means, which
+    are Hebbian too, or a linear classifier.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        classes: int,
+        *,
+        read_out_rule: ReadOutRule,
+        block_epochs: int | float | None,
+        grid: int,
+        layer_order: LayerOrder,
+        read_out: ReadOut,
+        dropout: float = 0.0,
+    ) -> None:
+        if block_epochs is not None and (
+            block_epochs <= 0 or (block_epochs > 1 and block_epochs != int(block_epochs))
+        ):
+            raise UserError(
+                f"block_epochs must be a count of epochs or a share between 0 and 1, not {block_epochs:g}."
+            )
+        super().__init__(network, classes, read_out=read_out)
+        self.block_epochs = block_epochs
+        self.block_batch_size: int | None = None
+        self.layer_order = layer_order
+        self.pools = [
+            Head(self.block(layer).out_shape, grid=grid, channels=0) for layer in range(len(self.blocks))
+        ]
+        """What makes the features of each read-out; they have no parameters."""
+        for layer, pool in enumerate(self.pools):
+            self.heads[layer] = (
+                ClassMeans(pool.dim, classes)
+                if read_out_rule == "hebbian"
+                else nn.Sequential(nn.Dropout(dropout), nn.Linear(pool.dim, classes))
+            )
+
+    @classmethod
+    def unsupported_reason(cls, network: Network, classes: int) -> str | None:
+        if any(row.groups > 1 for row in network.rows):
+            return (
+                f"{cls.info.title} lets all units of a layer compete for the same input, which those of "
+                "different groups do not share; choose a network without groups."
+            )
+        return super().unsupported_reason(network, classes)
+
+    @abstractmethod
+    def change(self, layer: int, x: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
+        """What is added to the weights of a block for a batch, shaped like them, and a number to watch [].
+
+        x: what the block reads [B, *read_shape]; u: how its units respond [B, *map_shape].
+        """
+
+    def take_in(self, layer: int, h: Tensor) -> Tensor:
+        """What the units of a block read of its input: [B, *in_shape] -> [B, *read_shape]."""
+        return self.block(layer).affine_input(h)
+
+    def response(self, layer: int, x: Tensor) -> Tensor:
+        """How the units respond to what they read: [B, *read_shape] -> [B, *map_shape]."""
+        u: Tensor = self.block(layer).affine(x)
+        return u
+
+    def activity(self, layer: int, h: Tensor) -> Tensor:
+        return self._answer_to(layer, self.response(layer, self.take_in(layer, h)))
+
+    @torch.no_grad()
+    def layer_step(self, layer: int, h: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.take_in(layer, h)
+        u = self.response(layer, x)
+        change, watched = self.change(layer, x, u)
+        _subtract(self.block(layer).affine.weight, change)
+        return watched, self.next_input(layer, self._answer_to(layer, u))
+
+    def stages(self, epochs: int) -> list[Stage]:
+        """The blocks, all at once or one after the other, then the read-outs in the epochs that are left.
+
+        A budget of one epoch is exceeded: a read-out of blocks that never learned would be another method.
+        """
+        wanted: float = epochs if self.block_epochs is None else self.block_epochs
+        span = max(1, min(round(wanted * epochs if wanted < 1 else wanted), epochs - 1))
+        every = tuple(range(len(self.blocks)))
+        together = {"blocks": every} if self.layer_order == "joint" else {f"block {i}": (i,) for i in every}
+        return [
+            *(
+                Stage(name, blocks, span, self.block_batch_size, labels=False, predicts=False)
+                for name, blocks in together.items()
+            ),
+            Stage("read-out", (), max(1, epochs - span), digests=True),
+        ]
+
+    def parameter_groups(self, stage: Stage) -> dict[str, list[ParameterSet]]:
+        if stage.labels:
+            return {
+                _read_out_name(layer): [
+                    ParameterSet(list(head.parameters()), raw_update=isinstance(head, ClassMeans))
+                ]
+                for layer, head in enumerate(self.heads)
+            }
+        return {
+            group_name(layer): [ParameterSet(list(self.blocks[layer].parameters()), raw_update=True)]
+            for layer in stage.blocks
+        }
+
+    def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
+        if not stage.labels:
+            yield from super().update(batch, stage)
+            return
+        digest = self.digest(batch.x) if batch.digest is None else batch.digest
+        for layer, (head, features) in enumerate(zip(self.heads, self._by_head(digest), strict=True)):
+            step = head.learn if isinstance(head, ClassMeans) else partial(classifier_step, head)
+            yield _read_out_name(layer), step(features, batch.y)
+
+    @torch.no_grad()
+    def digest(self, x: Tensor) -> Tensor:
+        """The features that the read-outs of all blocks read, side by side."""
+        found, h = [], x
+        for layer, pool in enumerate(self.pools):
+            activity = self.activity(layer, h)
+            found.append(pool(activity))
+            h = self.next_input(layer, activity)
+        return torch.cat(found, 1)
+
+    def digest_scores(self, digest: Tensor) -> Iterator[tuple[int, Tensor]]:
+        for layer, (head, features) in enumerate(zip(self.heads, self._by_head(digest), strict=True)):
+            yield layer, head(features)
+
+    def scores(self, layer: int, activity: Tensor) -> Tensor:
+        return super().scores(layer, self.pools[layer](activity))
+
+    def _by_head(self, digest: Tensor) -> Sequence[Tensor]:
+        """The features of each read-out, from a digest of all."""
+        return torch.split(digest, [pool.dim for pool in self.pools], 1)
+
+    def _answer_to(self, layer: int, u: Tensor) -> Tensor:
+        block = self.block(layer)
+        return block.pooled(block.activate(block.normalize(u)))
+
+
+class ClassMeans(nn.Module):
+    """A Hebbian read-out: the label drives its own unit, so a unit's weights become the mean of its class.
+
+    Unit c moves by (x - w_c) / n_c at the n_c-th sample of its class: w_c is the mean of all so far.
+
+    Args:
+        dim: D, the number of features.
+        classes: C.
+    """
+
+    counts: Tensor
+
+    def __init__(self, dim: int, classes: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(classes, dim))
+        self.register_buffer("counts", torch.zeros(classes))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Projections of the features on the directions of the class means, [B, D] -> [B, C]."""
+        return features @ functional.project(self.weight).T
+
+    @torch.no_grad()
+    def learn(self, features: Tensor, y: Tensor) -> Tensor:
+        """Takes in a batch [B, D] with labels [B]; returns the cross-entropy of the scores before, []."""
+        loss = functional.cross_entropy(self(features), y)
+        driven = F.one_hot(y, len(self.weight)).to(features.dtype)
+        self.counts += driven.sum(0)
+        drawn = driven.T @ features - driven.sum(0).unsqueeze(1) * self.weight
+        _subtract(self.weight, drawn / self.counts.clamp_min(1).unsqueeze(1))
+        return loss
+
+
+def without_biases(network: Network, classes: int) -> Network:
+    """The network without what no Hebbian rule teaches: biases, gains and biases of norms, a row of C units.
+
+    A last linear row of C units, as the deep networks have, gives way to the read-out.
+    """
+    *lower, last = network.rows
+    if not lower or (last.kind, last.width) != ("linear", classes):
+        lower.append(last)
+    norms: dict[Norm, Norm] = {"batch": "batch_plain", "layer": "layer_plain"}
+    return replace(
+        network,
+        rows=tuple(replace(row, bias=False, norm=norms.get(row.norm, row.norm)) for row in lower),
+    )
+
+
+def patch_sums(block: Block, gates: Tensor, x: Tensor) -> Tensor:
+    """The sum over samples and positions of each unit's gate times the patch that it read there.
+
+    gates [B, *map_shape], what the block read x [B, *read_shape] -> shaped like the block's weights.
+    """
+    affine = block.affine
+    if isinstance(affine, nn.Linear):
+        return gates.T @ x
+    sums: Tensor = conv2d_weight(x, affine.weight.shape, gates, affine.stride, affine.padding)
+    return sums
+
+
+def unit_sums(u: Tensor) -> Tensor:
+    """The sum over samples and positions for each unit: [B, K, ...] -> [K]."""
+    return u.transpose(0, 1).flatten(1).sum(1)
+
+
+def by_unit(values: Tensor, weight: Tensor) -> Tensor:
+    """A value for each unit [K], in a shape that multiplies weights [K, ...]."""
+    return values.view(-1, *(1,) * (weight.dim() - 1))
+
+
+def _subtract(weight: Tensor, change: Tensor) -> None:
+    """Adds to the gradient of the weights what the loop has to subtract for the weights to change so."""
+    weight.grad = -change if weight.grad is None else weight.grad - change
+
+
+def _read_out_name(layer: int) -> str:
+    return f"read_out{layer}"

@@ -1,0 +1,36 @@
+"""What rules share that relay the error at the top from block to block, by weights of their own."""
+
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+
+from hff.methods.families.top_error import TopErrorMethod
+from hff.methods.method import Stage
+from hff.modules.feedback import Pass
+from hff.randomness import Batch
+
+
+class RelayedMethod(TopErrorMethod):
+    """A rule fills `feedback`, one for each block above the first, and may say how an error passes."""
+
+    feedback: nn.ModuleList
+
+    def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
+        passes: list[Pass] = []
+        h = self.entry(batch.x)
+        for layer in range(len(self.blocks)):
+            passes.append(Pass(self.block(layer), h))
+            h = passes[-1].out
+        loss, error = self.top_error(h, batch.y)
+        while passes:
+            done = passes.pop()
+            at_map = done.learn(error)
+            # Nothing learns below the first block, so no error passes it.
+            if passes:
+                error = done.down(self.relay(len(passes), at_map))
+        yield "network", loss
+
+    def relay(self, layer: int, error: Tensor) -> Tensor:
+        """Takes an error from the output of a block's affine map to its input."""
+        below: Tensor = self.feedback[layer - 1](error)
+        return below

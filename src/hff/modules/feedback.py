@@ -1,0 +1,273 @@
+"""Errors that travel down by weights of their own, not by the transpose of the forward ones.
+
+A rule that relays errors (feedback alignment and its kin) runs each block as a `Pass`: a forward pass on
+a graph of its own, cut at both ends of the affine map. Activation, pooling and norm are differentiated by
+autograd inside the block; past the affine map the error goes by `Feedback` weights. A rule that sends the
+output's error straight to each block does so by `DirectFeedback`.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.grad import conv2d_input
+
+from hff.errors import UserError
+from hff.networks import Block, Network, Row, Shape
+
+Distribution = Literal["normal", "uniform", "signs"]
+Scale = float | Literal["weights", "xavier"] | None
+
+
+class Feedback(nn.Module):
+    """Weights shaped like a block's own that carry an error from the affine map's output to its input.
+
+    Args:
+        block: the block that the error passes down.
+        scale: standard deviation of the weights: a number; that with which forward weights start; Xavier's,
+            between fan-in and fan-out; None: such that an error keeps its size on the way down.
+        distribution: what the weights are drawn from; signs are two values of either sign.
+        learned: whether the weights are a parameter.
+    """
+
+    weight: Tensor
+
+    def __init__(
+        self,
+        block: Block,
+        *,
+        scale: Scale = None,
+        distribution: Distribution = "normal",
+        learned: bool = False,
+    ) -> None:
+        super().__init__()
+        self.affine_in_shape = block.affine_in_shape
+        self.stride, self.groups = block.row.stride, block.row.groups
+        # A mirrored border is part of what the map reads; only a border of zeros is the map's own.
+        self.padding = block.row.padding if block.row.padding_mode == "zeros" else 0
+        self.scale = _standard_deviation(block, scale)
+        weight = self.scale * _drawn(block.affine.weight.shape, distribution)
+        if learned:
+            self.weight = nn.Parameter(weight)
+        else:
+            self.register_buffer("weight", weight)
+
+    def follow_signs(self, forward_weight: Tensor) -> None:
+        """Takes the forward weights' signs, all at one size: sign-symmetric feedback."""
+        self.weight.copy_(self.scale * forward_weight.detach().sign())
+
+    def forward(self, error: Tensor) -> Tensor:
+        """An error at the affine map's output [B, *map_shape] -> at its input, as the block `read`s it."""
+        if self.weight.dim() == 2:
+            return error @ self.weight
+        shape = (len(error), *self.affine_in_shape)
+        below: Tensor = conv2d_input(shape, self.weight, error, self.stride, self.padding, groups=self.groups)
+        return below
+
+
+class Pass:
+    """A forward pass of a block on its input x [B, *in_shape], kept until its error comes back."""
+
+    def __init__(self, block: Block, x: Tensor) -> None:
+        with torch.enable_grad():
+            self._x = x.detach().requires_grad_()
+            self._read = block.affine_input(self._x)
+            self._given = block.affine(self._read.detach())
+            self._taken = self._given.detach().requires_grad_()
+            self._out = block.output(block.activate(block.normalize(self._taken)))
+
+    @property
+    def out(self) -> Tensor:
+        """What the next block gets [B, *out_shape], with no graph behind it."""
+        return self._out.detach()
+
+    def learn(self, error: Tensor) -> Tensor:
+        """Adds the gradients that an error at the output [B, *out_shape] gives to affine map and norm.
+
+        Returns the error at the affine map's output [B, *map_shape].
+        """
+        self._out.backward(error)
+        at_map: Tensor | None = self._taken.grad
+        assert at_map is not None
+        self._given.backward(at_map)
+        return at_map
+
+    def down(self, at_read: Tensor) -> Tensor:
+        """Takes an error at what the affine map reads on to the block's input [B, *in_shape]."""
+        self._read.backward(at_read)
+        below: Tensor | None = self._x.grad
+        assert below is not None
+        return below
+
+
+class DirectFeedback(nn.Module, ABC):
+    """Fixed random weights that carry the output's error [B, C] straight to a block's output [B, *shape].
+
+    Args:
+        classes: C.
+        shape: the block's out_shape; N is the number of its units.
+        scale: factor of the range that the weights are drawn from.
+        replicated: all positions of a map get the same signal, so only its channels have weights.
+    """
+
+    def __init__(self, classes: int, shape: Shape, *, scale: float = 1.0, replicated: bool = False) -> None:
+        super().__init__()
+        if scale <= 0:
+            raise UserError(f"feedback_scale must be above 0, not {scale:g}.")
+        self.classes = classes
+        self.shape = shape
+        self.positions = math.prod(shape[1:]) if replicated else 1
+        self.units = math.prod(shape) // self.positions
+        self.bound = scale / math.sqrt(math.prod(shape))
+
+    @abstractmethod
+    def signal(self, error: Tensor) -> Tensor:
+        """What the units that have weights are told: [B, C] -> [B, units]."""
+
+    @abstractmethod
+    def dense(self) -> Tensor:
+        """The weights as a matrix [C, units]."""
+
+    def forward(self, error: Tensor) -> Tensor:
+        signal = self.signal(error)
+        if self.positions == 1:
+            return signal.view(-1, *self.shape)
+        return signal[:, :, None, None].expand(-1, *self.shape)
+
+    def matrix(self) -> Tensor:
+        """The weights as a matrix [C, N] for all units of the block's output."""
+        return self.dense().repeat_interleave(self.positions, 1)
+
+
+class DenseFeedback(DirectFeedback):
+    """Direct feedback of every class to every unit, uniform between +-1/sqrt(N)."""
+
+    weight: Tensor
+
+    def __init__(self, classes: int, shape: Shape, *, scale: float = 1.0, replicated: bool = False) -> None:
+        super().__init__(classes, shape, scale=scale, replicated=replicated)
+        weight = torch.empty(classes, self.units).uniform_(-self.bound, self.bound)
+        self.register_buffer("weight", weight)
+
+    def signal(self, error: Tensor) -> Tensor:
+        return error @ self.weight
+
+    def dense(self) -> Tensor:
+        return self.weight
+
+
+class SparseFeedback(DirectFeedback):
+    """Direct feedback in which each unit listens to s classes only, uniform between +-(C s)^(1/4)/sqrt(N).
+
+    It is stored as indices of classes and their weights, and is a gather in place of a product.
+    """
+
+    index: Tensor
+    value: Tensor
+
+    def __init__(
+        self, classes: int, shape: Shape, *, scale: float = 1.0, replicated: bool = False, listens_to: int = 1
+    ) -> None:
+        super().__init__(classes, shape, scale=scale, replicated=replicated)
+        if not 1 <= listens_to <= classes:
+            raise UserError(f"listens_to must lie between 1 and the {classes} classes, not at {listens_to}.")
+        bound = self.bound * (classes * listens_to) ** 0.25
+        self.register_buffer("index", _distinct(classes, listens_to, self.units))
+        self.register_buffer("value", torch.empty(listens_to, self.units).uniform_(-bound, bound))
+
+    def signal(self, error: Tensor) -> Tensor:
+        signal = error.index_select(1, self.index[0]) * self.value[0]
+        for index, value in zip(self.index[1:], self.value[1:], strict=True):
+            signal.addcmul_(error.index_select(1, index), value)
+        return signal
+
+    def dense(self) -> Tensor:
+        weights = self.value.new_zeros(self.classes, self.units)
+        return weights.scatter_(0, self.index, self.value)
+
+
+class FeedbackLinear(nn.Linear):
+    """A linear map [..., inputs] -> [..., outputs] with weights of its own for the way back.
+
+    The error e [..., outputs] of its output reaches its input as e B, with B [outputs, inputs] drawn once and
+    never learned, where backpropagation has e W.
+    """
+
+    feedback: Tensor
+
+    def __init__(self, inputs: int, outputs: int, bias: bool = True) -> None:
+        super().__init__(inputs, outputs, bias=bias)
+        bound = 1 / math.sqrt(inputs)
+        self.register_buffer("feedback", torch.empty(outputs, inputs).uniform_(-bound, bound))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not x.requires_grad:
+            return super().forward(x)
+        # The second term is exactly zero; only its gradient counts.
+        back = F.linear(x, self.feedback)
+        return F.linear(x.detach(), self.weight, self.bias) + (back - back.detach())
+
+
+def with_output(network: Network, classes: int) -> Network:
+    """The network with a last row that gives the scores: C units without activation.
+
+    A last linear row of C units becomes it; otherwise one is added, with a bias if the row before has one.
+    """
+    *lower, last = network.rows
+    if last.kind == "linear" and last.width == classes:
+        output = replace(last, activation="identity", dropout=0.0)
+    else:
+        lower.append(last)
+        output = Row("linear", classes, activation="identity", bias=last.bias)
+    return replace(network, rows=(*lower, output))
+
+
+def angle(a: Tensor, b: Tensor) -> float:
+    """The angle in degrees between two tensors of one shape; 90 where one is zero."""
+    a, b = a.detach().double().flatten(), b.detach().double().flatten()
+    lengths = a.norm() * b.norm()
+    cosine = (a @ b / lengths).clamp(-1, 1) if lengths > 0 else torch.zeros(())
+    return math.degrees(math.acos(float(cosine)))
+
+
+def _standard_deviation(block: Block, scale: Scale) -> float:
+    if isinstance(scale, float | int):
+        if scale <= 0:
+            raise UserError(f"feedback_scale must be above 0, not {scale:g}.")
+        return scale
+    shape = block.affine.weight.shape
+    into = shape[1:].numel()
+    # So many errors add up in a unit below: of all units, or of its group's channels and the kernel.
+    out_of = shape[0] // (block.row.groups if len(shape) > 2 else 1) * shape[2:].numel()
+    if scale == "weights":
+        # PyTorch draws forward weights uniformly from +-1/sqrt(fan-in).
+        return float((3 * into) ** -0.5)
+    if scale == "xavier":
+        return float((2 / (into + out_of)) ** 0.5)
+    return float(out_of**-0.5)
+
+
+def _drawn(shape: Shape, distribution: Distribution) -> Tensor:
+    """Numbers [*shape] of mean 0 and standard deviation 1."""
+    if distribution == "normal":
+        return torch.randn(shape)
+    if distribution == "uniform":
+        bound = math.sqrt(3)
+        return torch.empty(shape).uniform_(-bound, bound)
+    return torch.randint(2, shape) * 2.0 - 1.0
+
+
+def _distinct(classes: int, count: int, units: int) -> Tensor:
+    """For each unit so many different classes [count, units], any of them with equal chance."""
+    drawn = torch.empty(0, units, dtype=torch.int64)
+    for taken in range(count):
+        # A place among the classes that are left, which then steps over those that are taken.
+        new = torch.randint(classes - taken, (units,))
+        for earlier in drawn.sort(0).values:
+            new += new >= earlier
+        drawn = torch.cat([drawn, new[None]])
+    return drawn

@@ -1,0 +1,104 @@
+"""One optimiser for each group of parameters, its state kept by parameter name; schedules without state."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from hff.methods import Method, Stage
+from hff.training.settings import Settings
+
+
+class Optimizers:
+    """The optimisers of a stage."""
+
+    def __init__(self, method: Method, stage: Stage, settings: Settings) -> None:
+        self.settings = settings
+        self._names: dict[Tensor, str] = {parameter: name for name, parameter in method.named_parameters()}
+        self._optimizers: dict[str, torch.optim.Optimizer] = {}
+        self._raw: dict[str, list[nn.Parameter]] = {}
+        for group, sets in method.parameter_groups(stage).items():
+            torch_groups = [
+                {
+                    "params": each.parameters,
+                    "factor": each.learning_rate,
+                    "weight_decay": settings.weight_decay if each.weight_decay is None else each.weight_decay,
+                }
+                for each in sets
+                if each.parameters and not each.raw_update
+            ]
+            self._raw[group] = [p for each in sets if each.raw_update for p in each.parameters]
+            if torch_groups:
+                self._optimizers[group] = _optimizer(torch_groups, settings)
+
+    def step(self, group: str, learning_rate: float) -> None:
+        """Clips and steps the parameters of a group, then frees their gradients.
+
+        A group without parameters belongs to a rule that changes its weights itself.
+        """
+        for parameter in self._raw.get(group, ()):
+            if parameter.grad is not None:
+                parameter.data.sub_(parameter.grad)
+                parameter.grad = None
+        optimizer = self._optimizers.get(group)
+        if optimizer is None:
+            return
+        for torch_group in optimizer.param_groups:
+            torch_group["lr"] = learning_rate * torch_group["factor"]
+        if self.settings.clip:
+            parameters = [p for torch_group in optimizer.param_groups for p in torch_group["params"]]
+            nn.utils.clip_grad_norm_(parameters, self.settings.clip)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    def state(self) -> dict[str, Tensor]:
+        """All state as "group/parameter/quantity" -> tensor."""
+        return {
+            f"{group}/{self._names[parameter]}/{quantity}": value
+            for group, optimizer in self._optimizers.items()
+            for parameter, quantities in optimizer.state.items()
+            for quantity, value in quantities.items()
+            if value is not None
+        }
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """The inverse of `state`; what belongs to groups that do not learn here is left out."""
+        parameters = {name: parameter for parameter, name in self._names.items()}
+        for key, value in state.items():
+            group, name, quantity = key.split("/")
+            if group not in self._optimizers:
+                continue
+            parameter = parameters[name]
+            optimizer = self._optimizers[group]
+            # Plain kernels count their steps on the CPU; all else lives where its parameter does.
+            at_home = quantity != "step" or optimizer.defaults.get("fused")
+            optimizer.state[parameter][quantity] = value.to(parameter.device) if at_home else value
+
+
+def _optimizer(groups: list[dict[str, object]], settings: Settings) -> torch.optim.Optimizer:
+    rate, momentum = settings.learning_rate, settings.momentum
+    # The fused kernels read and write each parameter once: a third of the time of the plain ones on a CPU.
+    if settings.optimizer == "adam":
+        return torch.optim.Adam(groups, lr=rate, eps=settings.epsilon, fused=_fused(groups))
+    if settings.optimizer == "adamw":
+        return torch.optim.AdamW(groups, lr=rate, eps=settings.epsilon, fused=_fused(groups))
+    if settings.optimizer == "sgd":
+        return torch.optim.SGD(groups, lr=rate, momentum=momentum, fused=_fused(groups))
+    return torch.optim.RMSprop(groups, lr=rate, eps=settings.epsilon, momentum=momentum)
+
+
+def _fused(groups: list[dict[str, object]]) -> bool:
+    parameters = [p for group in groups for p in group["params"]]  # type: ignore[attr-defined]
+    return all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in parameters)
+
+
+def learning_rate(settings: Settings, progress: float) -> float:
+    """The learning rate when the share `progress` in [0, 1) of a stage's steps is done."""
+    if settings.lr_schedule == "step":
+        drops = (progress >= 2 / 3) + (progress >= 5 / 6)
+        return settings.learning_rate * 0.1**drops
+    if settings.lr_schedule == "linear":
+        return settings.learning_rate * (1 - progress)
+    if settings.lr_schedule == "cosine":
+        return settings.learning_rate * 0.5 * (1 + math.cos(math.pi * progress))
+    return settings.learning_rate
