@@ -21,6 +21,7 @@ from typing import Any
 
 from collect import RESULTS, merge
 
+from hff.batch import Batch
 from hff.bench.cost import (
     Task,
     epoch_seconds,
@@ -35,7 +36,6 @@ from hff.data import datasets
 from hff.errors import UserError, unknown
 from hff.experiment import PARTS, Experiment, overridden
 from hff.networks import create_network
-from hff.randomness import Batch
 from hff.recipes import read
 from hff.training.run import environment
 

@@ -24,11 +24,11 @@ import torch.nn.functional as F
 from collect import RESULTS
 from torch import Tensor, nn
 
+from hff.batch import Batch
 from hff.data import Batches, DataSet, load_data
 from hff.methods import create_method
 from hff.methods.equilibrium_prop import EquilibriumProp
 from hff.networks import create_network
-from hff.randomness import Batch
 from hff.training import Settings
 from hff.training.optimizers import Optimizers
 from hff.training.run import environment

@@ -2,7 +2,8 @@
 
 import torch
 
-from hff.randomness import Batch, generator, permutation, seed_of, uniform
+from hff.batch import Batch
+from hff.randomness import generator, permutation, seed_of, uniform
 
 
 def test_every_part_of_the_key_counts() -> None:

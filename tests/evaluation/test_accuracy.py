@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.evaluation import layer_accuracy
 from hff.methods import Method, MethodInfo
 from hff.networks import create_network
-from hff.randomness import Batch
 
 
 class Oracle(Method):

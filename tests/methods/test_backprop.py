@@ -3,9 +3,9 @@
 import torch
 import torch.nn.functional as F
 
+from hff.batch import Batch
 from hff.methods import create_method
 from hff.networks import create_network
-from hff.randomness import Batch
 
 CLASSES = 4
 

@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from hff.batch import Batch
 from hff.data import Batches, DataSet
 from hff.errors import UserError
 from hff.methods import create_method, methods
 from hff.methods.cnn_ff import ConvolutionalForwardForward
 from hff.modules.labels import Morphology
 from hff.networks import create_network
-from hff.randomness import Batch
 from hff.training import Settings, fit
 from hff.training.optimizers import Optimizers
 

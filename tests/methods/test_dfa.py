@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods import create_method
 from hff.methods.dfa import DFA
 from hff.modules.feedback import DenseFeedback
 from hff.networks import create_network
-from hff.randomness import Batch
 from hff.training import Settings
 from hff.training.optimizers import Optimizers
 

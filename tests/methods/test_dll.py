@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods import create_method
 from hff.methods.dll import DLL
 from hff.networks import create_network
-from hff.randomness import Batch
 from hff.training import Settings
 from hff.training.optimizers import Optimizers
 

@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods import create_method
 from hff.methods.fa import FA
 from hff.modules.feedback import Feedback
 from hff.networks import create_network
-from hff.randomness import Batch
 from hff.training import Settings
 from hff.training.optimizers import Optimizers
 

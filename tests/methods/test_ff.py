@@ -2,11 +2,11 @@ import pytest
 import torch
 
 from hff import functional
+from hff.batch import Batch
 from hff.data import DataSet
 from hff.methods import Method, create_method
 from hff.methods.ff import ForwardForward
 from hff.networks import create_network
-from hff.randomness import Batch
 from hff.training import Settings, fit
 
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods import create_method, methods
 from hff.methods.ffcl import FFCL
 from hff.modules.labels import wrong_labels
 from hff.networks import Network, create_network
-from hff.randomness import Batch
 
 CLASSES = 4
 SIZE = 6

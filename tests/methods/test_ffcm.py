@@ -8,13 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hff import functional
+from hff.batch import Batch
 from hff.data import DataSet
 from hff.errors import UserError
 from hff.methods import create_method
 from hff.methods.ffcm import FFCM, margins
 from hff.modules.labels import one_hot_encoding, wrong_labels
 from hff.networks import Network, create_network
-from hff.randomness import Batch
 from hff.training import Settings, fit
 
 CLASSES = 3

@@ -5,11 +5,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods import create_method
 from hff.methods.hebb import CHUNK, Hebb, drawn, lengths
 from hff.networks import Network, create_network
-from hff.randomness import Batch
 
 
 def hebb(inputs: int, units: int, **options: object) -> Hebb:

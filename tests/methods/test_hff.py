@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 
 from hff import functional
+from hff.batch import Batch
 from hff.data import DataSet
 from hff.errors import UserError
 from hff.methods import create_method
 from hff.methods.hff import HFF
 from hff.networks import create_network
-from hff.randomness import Batch
 from hff.training import Settings, fit
 
 CLASSES = 4

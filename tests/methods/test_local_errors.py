@@ -5,11 +5,11 @@ import torch
 import torch.nn.functional as F
 
 from hff import functional
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods import Method, create_method
 from hff.methods.local_errors import pooling, vectors
 from hff.networks import create_network
-from hff.randomness import Batch
 
 LOSSES = ["predsim", "pred", "sim"]
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods import create_method
 from hff.methods.method import group_layer
 from hff.methods.noprop_dt import Denoiser, NoProp, denoising_weights, signal_shares
 from hff.networks import create_network
-from hff.randomness import Batch
 
 CLASSES = 4
 

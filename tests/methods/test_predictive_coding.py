@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods import create_method
 from hff.methods.predictive_coding import PredictiveCoding
 from hff.networks import Network, Row, create_network
 from hff.networks.tables import HALVING
-from hff.randomness import Batch
 
 CLASSES = 3
 NETWORKS = {

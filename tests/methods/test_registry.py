@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from hff.batch import Batch
 from hff.data import DataSet
 from hff.errors import UserError
 from hff.methods import Method, Stage, create_method, methods
 from hff.methods.method import group_layer
 from hff.networks import Network, create_network
-from hff.randomness import Batch, seed_of
+from hff.randomness import seed_of
 from hff.training import Settings, fit
 from hff.training.optimizers import Optimizers
 

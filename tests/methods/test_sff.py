@@ -5,11 +5,11 @@ import torch
 import torch.nn.functional as F
 
 from hff import functional
+from hff.batch import Batch
 from hff.data import DataSet
 from hff.methods import create_method
 from hff.methods.sff import ScalableForwardForward
 from hff.networks import Network, create_network
-from hff.randomness import Batch
 from hff.training import Settings, fit
 
 CLASSES = 4

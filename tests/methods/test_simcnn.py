@@ -3,10 +3,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods import Method, create_method
 from hff.networks import Block, create_network
-from hff.randomness import Batch
 from hff.training import Settings
 from hff.training.optimizers import Optimizers
 

@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods import create_method
 from hff.methods.softhebb import SoftHebb
 from hff.networks import Network, Row, create_network
-from hff.randomness import Batch
 
 
 def softhebb(table: Network, **options: object) -> SoftHebb:

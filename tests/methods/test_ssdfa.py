@@ -7,13 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods import create_method
 from hff.methods.dfa import DFA
 from hff.methods.ssdfa import SSDFA
 from hff.modules.feedback import SparseFeedback
 from hff.networks import create_network
-from hff.randomness import Batch
 
 CLASSES = 6
 

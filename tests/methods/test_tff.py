@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from hff.batch import Batch
 from hff.data import DataSet
 from hff.errors import UserError
 from hff.methods import create_method
 from hff.methods.tff import Trifecta
 from hff.networks import create_network
-from hff.randomness import Batch
 from hff.training import Settings, fit
 from hff.training.optimizers import Optimizers
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from hff.batch import Batch
 from hff.data import Augmentation, DataSet
 from hff.methods import create_method
 from hff.methods.families.hebbian import HebbianMethod
 from hff.networks import create_network
-from hff.randomness import Batch
 from hff.training import Settings, fit
 from hff.training.digests import Digests
 

@@ -15,10 +15,11 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.evaluation.accuracy import evaluation_mode
 from hff.methods import Method, Stage
-from hff.randomness import Batch, generator
+from hff.randomness import generator
 from hff.training.optimizers import Optimizers
 from hff.training.settings import Settings
 

@@ -6,11 +6,12 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from hff.batch import Batch
 from hff.data.augmentation import DRAWS, Augmentation
 from hff.data.examples import Examples
 from hff.data.preprocessing import Preprocessing
 from hff.errors import UserError
-from hff.randomness import Batch, Key, permutation, uniform
+from hff.randomness import Key, permutation, uniform
 
 
 class Batches:

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 import torch
 
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods import Method
-from hff.randomness import Batch
 
 
 def layer_accuracy(

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from hff import functional
+from hff.batch import Batch
 from hff.data import Batches, DataSet, Examples
 from hff.errors import UserError, unknown
 from hff.evaluation.accuracy import evaluation_mode
 from hff.methods import Method
-from hff.randomness import Batch, permutation
+from hff.randomness import permutation
 
 Split = Literal["test", "validation", "train"]
 

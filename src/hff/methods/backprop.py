@@ -6,9 +6,9 @@ from typing import Literal
 from torch import Tensor, nn
 
 from hff import functional
+from hff.batch import Batch
 from hff.methods.method import Method, MethodInfo, ParameterSet, ReadOut, Stage, register
 from hff.networks import Network
-from hff.randomness import Batch
 
 
 @register

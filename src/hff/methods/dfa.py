@@ -6,11 +6,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from hff.batch import Batch
 from hff.methods.families.top_error import OutputKind, Start, TopErrorMethod
 from hff.methods.method import MethodInfo, Stage, group_name, register
 from hff.modules.feedback import DenseFeedback, DirectFeedback, angle
 from hff.networks import Network
-from hff.randomness import Batch
 
 Spread = Literal["dense", "replicated"]
 Rest = Literal["none", "conv"]

@@ -8,11 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods.method import Method, MethodInfo, ParameterSet, Stage, register
 from hff.modules.feedback import with_output
 from hff.networks import Network
-from hff.randomness import Batch, generator
+from hff.randomness import generator
 
 States = list[Tensor]
 """The state of each relaxing layer [B, *out_shape], from the first to the last."""

@@ -4,11 +4,11 @@ from typing import Literal
 
 from torch import Tensor
 
+from hff.batch import Batch
 from hff.methods.families.threshold import Goodness, Inference, ThresholdMethod
 from hff.methods.method import GreedyEpochs, LayerOrder, MethodInfo, ReadOut, register
 from hff.modules.labels import hard_wrong_labels, one_hot_encoding
 from hff.networks import Network
-from hff.randomness import Batch
 
 
 @register

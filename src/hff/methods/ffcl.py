@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from hff import functional
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods.families.pairs import in_parts, scale_by_fan_in
 from hff.methods.method import Method, MethodInfo, ParameterSet, ReadOut, Stage, group_name, register
 from hff.modules.labels import wrong_labels
 from hff.networks import Network
-from hff.randomness import Batch
 
 
 @register

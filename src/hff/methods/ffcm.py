@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from hff import functional
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods.families.local import classifier_step
 from hff.methods.families.pairs import in_parts
@@ -17,7 +18,6 @@ from hff.methods.method import Method, MethodInfo, ParameterSet, Stage, register
 from hff.modules.heads import Head
 from hff.modules.labels import LabelEncoding, one_hot_encoding, wrong_labels
 from hff.networks import Network
-from hff.randomness import Batch
 
 MarginSchedule = Literal["linear", "cosine", "parabolic", "exponential"]
 

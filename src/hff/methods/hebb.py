@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hff import functional
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods.families.hebbian import (
     HebbianMethod,
@@ -21,7 +22,6 @@ from hff.methods.families.hebbian import (
 )
 from hff.methods.method import LayerOrder, MethodInfo, ReadOut, Stage, register
 from hff.networks import Network
-from hff.randomness import Batch
 
 TINY = 1e-6
 """A patch no longer than this has no direction."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hff import functional
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods.method import (
     GreedyEpochs,
@@ -24,7 +25,6 @@ from hff.methods.method import (
 from hff.modules.heads import Head
 from hff.modules.prototypes import Init, Prototypes, Update
 from hff.networks import WITHOUT_GRADIENT, Network
-from hff.randomness import Batch
 
 
 @register

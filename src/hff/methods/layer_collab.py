@@ -6,6 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods.families.threshold import Goodness, ThresholdMethod
 from hff.methods.method import (
@@ -20,7 +21,6 @@ from hff.methods.method import (
 )
 from hff.modules.labels import one_hot_encoding
 from hff.networks import Network
-from hff.randomness import Batch
 
 
 @register

@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
+from hff.batch import Batch
 from hff.errors import UserError, unknown
 from hff.networks import Block, Network
-from hff.randomness import Batch, seed_of
+from hff.randomness import seed_of
 
 ReadOut = Literal["last", "best", "mean"] | int
 LayerOrder = Literal["joint", "greedy"]

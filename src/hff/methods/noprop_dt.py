@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from hff import functional
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods.method import Method, MethodInfo, ParameterSet, ReadOut, Stage, group_name, register
 from hff.networks import Network, Row, Shape
-from hff.randomness import Batch, permutation
+from hff.randomness import permutation
 
 
 @register

@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods.method import Method, MethodInfo, ParameterSet, Stage, register
 from hff.modules.feedback import with_output
 from hff.networks import WITHOUT_GRADIENT, Block, Network
-from hff.randomness import Batch
 
 
 @dataclass

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from hff import functional
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods.families.pairs import GapMethod, scale_by_fan_in
 from hff.methods.method import GreedyEpochs, LayerOrder, MethodInfo, ReadOut, register
 from hff.modules.labels import ClassCodes, LabelEncoding, hard_wrong_labels, one_hot_encoding
 from hff.networks import Block, Network
-from hff.randomness import Batch
 
 
 @register

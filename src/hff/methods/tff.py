@@ -4,12 +4,13 @@ from collections.abc import Iterator, Sequence
 
 from torch import Tensor
 
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods.families.pairs import GapMethod
 from hff.methods.method import MethodInfo, ParameterSet, Stage, group_name, register
 from hff.modules.labels import Appended, LabelChannel, LabelEncoding
 from hff.networks import Network
-from hff.randomness import Batch, Key
+from hff.randomness import Key
 
 
 @register

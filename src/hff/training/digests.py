@@ -6,8 +6,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from hff.batch import Batch
 from hff.methods import Method
-from hff.randomness import Batch
 
 GIGABYTE = 1e9
 

@@ -13,12 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hff.batch import Batch
 from hff.data import Augmentation, Batches, DataSet
 from hff.errors import UserError
 from hff.evaluation import layer_accuracy
 from hff.methods import Method, Stage
 from hff.methods.method import group_layer
-from hff.randomness import Batch, seed_of
+from hff.randomness import seed_of
 from hff.training.digests import Digests
 from hff.training.listener import Listener, TrainingProgress
 from hff.training.optimizers import Optimizers, learning_rate

@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hff.batch import Batch
 from hff.data import DataSet
 from hff.errors import UserError
 from hff.methods import Stage, create_method
 from hff.methods.families.hebbian import ClassMeans, HebbianMethod, patch_sums, without_biases
 from hff.networks import Block, Network, Row, create_network
-from hff.randomness import Batch
 from hff.training import Settings, fit
 
 RULES = ["hebb", "softhebb"]

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from hff.batch import Batch
 from hff.methods import create_method
 from hff.methods.families import pairs as module
 from hff.methods.families.pairs import PairMethod
 from hff.modules.labels import AdditiveEncoding, Overlay
 from hff.networks import create_network
-from hff.randomness import Batch
 
 
 def by_hand(method: PairMethod, x: Tensor) -> list[Tensor]:

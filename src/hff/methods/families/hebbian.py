@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.nn.grad import conv2d_weight
 
 from hff import functional
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods.families.local import LocalMethod, classifier_step
 from hff.methods.method import LayerOrder, ParameterSet, ReadOut, Stage, group_name
 from hff.modules.heads import Head
 from hff.networks import Block, Network, Norm
-from hff.randomness import Batch
 
 ReadOutRule = Literal["hebbian", "linear"]
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from torch import Tensor, nn
 
 from hff import functional
+from hff.batch import Batch
 from hff.methods.method import Method, ParameterSet, ReadOut, Stage, group_name
 from hff.networks import Network
-from hff.randomness import Batch
 
 
 class LocalMethod(Method):

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from hff import functional
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods.method import Method, ReadOut
 from hff.modules.labels import AdditiveEncoding, LabelEncoding, wrong_labels
 from hff.networks import Block, Network
-from hff.randomness import Batch
 
 NUMBERS_AT_ONCE = 1_000_000
 """Activities of one layer that candidates are scored with at a time: more would leave the cache."""

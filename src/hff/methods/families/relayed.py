@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
+from hff.batch import Batch
 from hff.methods.families.top_error import TopErrorMethod
 from hff.methods.method import Stage
 from hff.modules.feedback import Pass
-from hff.randomness import Batch
 
 
 class RelayedMethod(TopErrorMethod):

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from hff import functional
+from hff.batch import Batch
 from hff.methods.families.local import classifier_step
 from hff.methods.families.pairs import PairMethod, scale_by_fan_in
 from hff.methods.method import ParameterSet, ReadOut, Stage
 from hff.modules.labels import LabelEncoding
 from hff.networks import Network
-from hff.randomness import Batch
 
 Goodness = Literal["sum", "mean"]
 Inference = Literal["goodness", "head"]
