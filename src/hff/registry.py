@@ -1,10 +1,10 @@
-"""Open registries: what this package ships, and what other packages add by entry point."""
+"""Registries of items by name, which other packages extend through entry points."""
 
 import warnings
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from hff.errors import UserError, unknown
 
@@ -12,30 +12,36 @@ Item = TypeVar("Item")
 
 
 class Registry(MutableMapping[str, Item], Generic[Item]):
-    """Items by name, those of other packages among them.
+    """Items by name, including those of other packages.
 
-    A package adds an item by an entry point: in its `pyproject.toml`, `[project.entry-points."hff.methods"]`
-    holds `ridge = "my_package:Ridge"`. The entry point is loaded when its item is first asked for.
+    A package adds an item with an entry point. For example, its `pyproject.toml` has a section
+    `[project.entry-points."hff.methods"]` with the line `ridge = "my_package:Ridge"`. The entry point is
+    loaded when its item is first used.
 
     Args:
         kind: what an item is called in messages, such as "method".
-        group: the name of the entry points.
+        group: the group of the entry points, such as "hff.methods".
+        convert: turns the object that an entry point names into an item. It raises a TypeError if it cannot.
     """
 
-    def __init__(self, kind: str, group: str) -> None:
+    def __init__(self, kind: str, group: str, convert: Callable[[Any], Item] | None = None) -> None:
         self.kind = kind
         self.group = group
+        self._convert = convert
         self._items: dict[str, Item] = {}
         self._loaded: set[str] = set()
-        """The entry points that have been loaded."""
+        """The names of the entry points that have been loaded."""
 
     def add(self, name: str, item: Item) -> None:
-        """Adds an item; a name that is taken already is refused."""
-        taken = self._items.get(name)
-        if taken is not None and not _is_same(taken, item):
+        """Adds an item. A name that already belongs to another item is refused."""
+        self._add(name, item, _origin(item))
+
+    def _add(self, name: str, item: Item, origin: str) -> None:
+        if name in self._items and not _is_same(self._items[name], item):
+            taken = _origin(self._items[name])
             raise UserError(
-                f"There is already a {self.kind} named {name!r} ({_origin(taken)}), so the one of "
-                f"{_origin(item)} needs another name."
+                f"There is already a {self.kind} named {name!r}{taken and f' ({taken})'}; "
+                f"choose another name for the new one{origin and f' ({origin})'}."
             )
         self._items[name] = item
 
@@ -57,22 +63,24 @@ class Registry(MutableMapping[str, Item], Generic[Item]):
         point = self._entry_points[name]
         try:
             item = point.load()
+            if self._convert is not None:
+                item = self._convert(item)
         except Exception as error:
             raise UserError(
-                f"The {self.kind} {name!r} of {_package(point)} cannot be imported "
-                f"({type(error).__name__}: {error}); repair or uninstall that package."
+                f"The {self.kind} {name!r} of {_package(point)} cannot be loaded "
+                f"({type(error).__name__}: {error}); fix or uninstall that package."
             ) from error
-        self.add(name, item)
+        self._add(name, item, _package(point))
 
     def __getitem__(self, name: str) -> Item:
-        # A name of this package that an entry point claims as well is refused by `add`.
+        # If an entry point claims a name that is already taken, `_add` refuses it.
         if name in self._entry_points and name not in self._loaded:
             self._load(name)
             self._loaded.add(name)
         return self._items[name]
 
     def find(self, name: str) -> Item:
-        """The item of that name; an unknown name is refused with the nearest valid one."""
+        """The item of that name. The error for an unknown name suggests the nearest valid one."""
         if name not in self:
             raise unknown(self.kind, name, self)
         return self[name]
@@ -81,7 +89,9 @@ class Registry(MutableMapping[str, Item], Generic[Item]):
         self.add(name, item)
 
     def __delitem__(self, name: str) -> None:
+        """Removes an item that was added in this process; the item of an entry point is loaded again."""
         del self._items[name]
+        self._loaded.discard(name)
 
     def __contains__(self, name: object) -> bool:
         return name in self._items or name in self._entry_points
@@ -96,7 +106,7 @@ class Registry(MutableMapping[str, Item], Generic[Item]):
         return sum(1 for _ in self)
 
     def working(self) -> dict[str, Item]:
-        """All items that can be imported; a warning names each of the others."""
+        """All items that can be loaded. A warning names each of the others."""
         found = {}
         for name in list(self):
             try:
@@ -107,14 +117,18 @@ class Registry(MutableMapping[str, Item], Generic[Item]):
 
 
 def _is_same(one: object, other: object) -> bool:
-    return one is other or (_origin(one), getattr(one, "__qualname__", one)) == (
-        _origin(other),
-        getattr(other, "__qualname__", other),
-    )
+    """Whether both are the same object, or the same class or function after its module was reloaded."""
+    if one is other:
+        return True
+    name = getattr(one, "__qualname__", None)
+    if name is None:
+        return type(one) is type(other) and bool(one == other)
+    return (_origin(one), name) == (_origin(other), getattr(other, "__qualname__", None))
 
 
 def _origin(item: object) -> str:
-    return str(getattr(item, "__module__", type(item).__module__))
+    """The module of a class or function; empty for other objects, which do not know where they were made."""
+    return str(item.__module__) if hasattr(item, "__qualname__") else ""
 
 
 def _package(point: EntryPoint) -> str:
