@@ -4,7 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hff import functional, methods, networks
+    from hff import functional, methods, modules, networks
+    from hff.batch import Batch
     from hff.data import DataSet, datasets, load_data
     from hff.evaluation.evaluate import Evaluation, evaluate
     from hff.experiment import Experiment, load_method
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from hff.methods.backprop import Backprop
     from hff.methods.hff import HFF
     from hff.networks import create_network
-    from hff.training import Listener, Run, Settings
+    from hff.training import Listener, Run, Settings, Trainer
     from hff.training.fit import fit
 
 __version__ = "0.1.0"
@@ -20,6 +21,7 @@ __version__ = "0.1.0"
 __all__ = [
     "HFF",
     "Backprop",
+    "Batch",
     "DataSet",
     "Evaluation",
     "Experiment",
@@ -27,6 +29,7 @@ __all__ = [
     "Method",
     "Run",
     "Settings",
+    "Trainer",
     "create_method",
     "create_network",
     "datasets",
@@ -37,10 +40,12 @@ __all__ = [
     "load_data",
     "load_method",
     "methods",
+    "modules",
     "networks",
 ]
 
 _HOMES = {
+    "hff.batch": ("Batch",),
     "hff.data": ("DataSet", "datasets", "load_data"),
     "hff.evaluation": ("Evaluation", "evaluate"),
     "hff.experiment": ("Experiment", "evaluate_run", "load_method"),
@@ -48,7 +53,7 @@ _HOMES = {
     "hff.methods.backprop": ("Backprop",),
     "hff.methods.hff": ("HFF",),
     "hff.networks": ("create_network",),
-    "hff.training": ("Listener", "Run", "Settings", "fit"),
+    "hff.training": ("Listener", "Run", "Settings", "Trainer", "fit"),
 }
 
 

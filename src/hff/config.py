@@ -48,20 +48,52 @@ class Field:
 def fields_of(source: Callable[..., Any], hidden: Iterable[str] = ()) -> list[Field]:
     """The settings of a function or class: its keyword-only parameters, or all fields of a dataclass.
 
+    A class whose `__init__` takes `**options` also has the settings of the next class that it inherits from;
+    its own come first and replace inherited ones of the same name.
+
     Args:
-        source: where they are declared; the Google-style "Args:" of its docstring give the help.
-        hidden: parameters that are no settings.
+        source: where they are declared; the Google-style "Args:" of its docstring are the help texts.
+        hidden: parameters that are not settings.
     """
-    parameters = inspect.signature(source).parameters.values()
-    if not dataclasses.is_dataclass(source):
-        parameters = [p for p in parameters if p.kind is p.KEYWORD_ONLY]  # type: ignore[assignment]
-    hints = get_type_hints(source.__init__ if inspect.isclass(source) else source)
-    helps = argument_help(inspect.getdoc(source) or "")
-    return [
-        Field(p.name, hints[p.name], p.default, helps.get(p.name, ""))
-        for p in parameters
-        if p.name not in hidden
-    ]
+    found: dict[str, Field] = {}
+    for declared in _declarations(source):
+        parameters = inspect.signature(declared).parameters.values()
+        hints = get_type_hints(declared)
+        for parameter in parameters:
+            name, kind = parameter.name, parameter.kind
+            if kind is parameter.KEYWORD_ONLY or (dataclasses.is_dataclass(source) and name != "self"):
+                found.setdefault(name, Field(name, hints[name], parameter.default, _help(source, name)))
+    return [field for name, field in found.items() if name not in hidden]
+
+
+def check_options(source: Callable[..., Any], options: Iterable[str], owner: str) -> None:
+    """Refuses names that are not settings of the source; errors call it `owner`."""
+    valid = [field.name for field in fields_of(source)]
+    for option in options:
+        if option not in valid:
+            raise unknown(f"parameter of {owner}:", option, valid)
+
+
+def _declarations(source: Callable[..., Any]) -> list[Callable[..., Any]]:
+    """The functions whose parameters are the settings."""
+    if not inspect.isclass(source):
+        return [source]
+    found: list[Callable[..., Any]] = []
+    for each in source.__mro__:
+        if "__init__" not in vars(each):
+            continue
+        found.append(vars(each)["__init__"])
+        kinds = {parameter.kind for parameter in inspect.signature(found[-1]).parameters.values()}
+        if inspect.Parameter.VAR_KEYWORD not in kinds:
+            break
+    return found
+
+
+def _help(source: Callable[..., Any], name: str) -> str:
+    """What the docstring says about a setting; for a class, the docstring of the nearest class that does."""
+    documented = source.__mro__ if inspect.isclass(source) else (source,)
+    helps = (argument_help(each.__doc__ or "").get(name) for each in documented)
+    return next((text for text in helps if text), "")
 
 
 def resolve(fields: Iterable[Field], values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

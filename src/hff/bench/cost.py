@@ -20,8 +20,8 @@ from hff.errors import UserError
 from hff.evaluation.accuracy import evaluation_mode
 from hff.methods import Method, Stage
 from hff.randomness import generator
-from hff.training.optimizers import Optimizers
 from hff.training.settings import Settings
+from hff.training.trainer import Trainer
 
 Task = Callable[[], None]
 """A piece of work to be timed, again and again."""
@@ -46,18 +46,12 @@ def training_steps(method: Method, stage: Stage, settings: Settings, batches: Se
 
     The task changes the method. What the stage sets from the data before it begins is done here, untimed.
     """
-    optimizers = Optimizers(method, stage, settings)
-    method.eval()
-    method.prepare(stage, lambda: batches)
+    trainer = Trainer(method, settings, stage=stage)
+    trainer.prepare(batches)
 
     def train() -> None:
-        method.enter(stage)
-        # A rule may draw from torch's global generator, which others rely on.
-        with torch.random.fork_rng(devices=[]):
-            for batch in batches:
-                for group, _ in method.update(batch, stage):
-                    optimizers.step(group, settings.learning_rate)
-                    method.after_step(group)
+        for batch in batches:
+            trainer.step(batch)
 
     return train
 

@@ -1,13 +1,13 @@
 """Ordinary backpropagation on the same blocks: the yardstick."""
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
 from hff import functional
 from hff.batch import Batch
-from hff.methods.method import Method, MethodInfo, ParameterSet, ReadOut, Stage, register
+from hff.methods.method import Method, MethodInfo, ParameterSet, Stage, register
 from hff.networks import Network
 
 
@@ -20,7 +20,6 @@ class Backprop(Method):
 
     Args:
         head: flatten the last map before the read-out, or average it over positions ("pool").
-        read_out: only the last layer has scores.
     """
 
     name = "backprop"
@@ -30,6 +29,8 @@ class Backprop(Method):
         passes="1",
         needs_negatives=False,
         gradient_reach="all",
+        top_signal=True,
+        supports="any",
         layer_local=False,
         learning_rate=3e-3,
     )
@@ -40,12 +41,12 @@ class Backprop(Method):
         classes: int,
         *,
         head: Literal["flatten", "pool"] = "flatten",
-        read_out: ReadOut = "last",
+        **options: Any,
     ) -> None:
-        super().__init__(network, classes, read_out=read_out)
+        super().__init__(network, classes, **options)
         self.head = head
         last = self.block(len(self.blocks) - 1)
-        self.ends_in_classes = last.row.kind == "linear" and last.row.width == classes
+        self.ends_in_classes = network.ends_in(classes)
         width = last.out_shape[0] if head == "pool" else last.out_features
         self.classifier = nn.Identity() if self.ends_in_classes else nn.Linear(width, classes)
 
@@ -57,7 +58,7 @@ class Backprop(Method):
         loss.backward()
         yield "network", loss.detach()
 
-    def layer_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
+    def layer_scores(self, x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
         yield len(self.blocks) - 1, self._logits(x)
 
     def _logits(self, x: Tensor) -> Tensor:
@@ -66,7 +67,7 @@ class Backprop(Method):
         for layer in hidden:
             h = self.blocks[layer](h)
         if self.ends_in_classes:
-            return self.block(last).preactivation(h)
+            return self.affine_block(last).preactivation(h)
         h = self.blocks[last](h)
         if self.head == "pool" and h.dim() > 2:
             h = h.mean((2, 3))

@@ -8,6 +8,7 @@ from typing import Literal, TypeVar
 from torch import Tensor, nn
 
 from hff import functional
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods.families.local import LocalMethod
 from hff.methods.method import MethodInfo, ReadOut, Stage, register
@@ -42,7 +43,7 @@ class CwConv(LocalMethod):
         passes="1",
         needs_negatives=False,
         gradient_reach=0,
-        supports=frozenset({"conv"}),
+        supports="any",
         learning_rate=3e-3,
     )
 
@@ -83,9 +84,13 @@ class CwConv(LocalMethod):
 
     @classmethod
     def unsupported_reason(cls, network: Network, classes: int) -> str | None:
-        unsupported_reason = super().unsupported_reason(network, classes)
-        width = network.rows[-1].width
-        return unsupported_reason or (_indivisible(width, classes) if width % classes else None)
+        width = network.out_shapes()[-1][0]
+        if not all(len(shape) == 3 for shape in network.out_shapes()):
+            return (
+                f"{cls.info.title} gives the channels of each layer to the classes, but network "
+                f"{network.name!r} has layers without channels; choose a convolutional network."
+            )
+        return _indivisible(width, classes) if width % classes else None
 
     def stages(self, epochs: int) -> list[Stage]:
         """Between two moments at which a layer begins or rests, the same blocks learn."""
@@ -101,19 +106,19 @@ class CwConv(LocalMethod):
                 stages.append(Stage(name, blocks, until - begin))
         return stages
 
-    def goodness(self, layer: int, activity: Tensor) -> Tensor:
+    def goodness(self, layer: int, features: Tensor) -> Tensor:
         """The goodness [B, G] of the layer's groups of channels."""
-        return functional.group_goodness(activity, self.groups[layer])
+        return functional.group_goodness(features, self.groups[layer])
 
-    def scores(self, layer: int, activity: Tensor) -> Tensor:
+    def scores(self, layer: int, features: Tensor) -> Tensor:
         """The goodness of each class's group; classes that share a group have equal scores."""
         shared = self.classes_per_group[layer]
-        goodness = self.goodness(layer, activity)
+        goodness = self.goodness(layer, features)
         return goodness if shared == 1 else goodness.repeat_interleave(shared, 1)[:, : self.classes]
 
-    def loss(self, layer: int, activity: Tensor, y: Tensor) -> Tensor:
-        goodness = self.goodness(layer, activity)
-        group = y // self.classes_per_group[layer]
+    def loss(self, layer: int, features: Tensor, batch: Batch) -> Tensor:
+        goodness = self.goodness(layer, features)
+        group = batch.y // self.classes_per_group[layer]
         if self.competes:
             return functional.cross_entropy(goodness, group)
         own = group.unsqueeze(1)

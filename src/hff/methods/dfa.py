@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 
 from hff.batch import Batch
-from hff.methods.families.top_error import OutputKind, Start, TopErrorMethod
+from hff.methods.families.top_error import Output, Start, TopErrorMethod
 from hff.methods.method import MethodInfo, Stage, group_name, register
 from hff.modules.feedback import DenseFeedback, DirectFeedback, angle
 from hff.networks import Network
 
 Spread = Literal["dense", "replicated"]
-Rest = Literal["none", "conv"]
+Frozen = Literal["none", "conv"]
 
 
 @register
@@ -23,15 +23,15 @@ class DFA(TopErrorMethod):
     A last row of C units is the output, which gets its true gradient; otherwise one is added.
 
     Args:
-        head: softmax output with cross-entropy, or sigmoids with binary cross-entropy (the paper's).
+        output: softmax output with cross-entropy, or sigmoids with binary cross-entropy (the paper's).
         start: forward weights start as the network's do, at zero (the paper's), or at zero above the first
             layer.
         bias_start: where the biases of hidden layers start whose weights start at zero; above 0 for relu.
         conv_feedback: every unit of a map has feedback weights of its own (dense, as published), or all
             positions of a channel are told the same (replicated).
         feedback_scale: factor of the range that feedback weights are drawn from.
-        rest: which blocks stay at their random start: none, or all convolutions, which is the control that
-            tells what the convolutions learn.
+        frozen: which blocks keep their random weights: none, or all convolutions, which is the control that
+            shows how much the convolutions learn.
     """
 
     name = "dfa"
@@ -41,8 +41,10 @@ class DFA(TopErrorMethod):
         "(arXiv 1609.01596)",
         passes="1",
         needs_negatives=False,
-        gradient_reach="all",
+        gradient_reach=0,
+        top_signal=True,
         layer_local=False,
+        autocast=False,
         learning_rate=3e-3,
     )
 
@@ -52,17 +54,17 @@ class DFA(TopErrorMethod):
         classes: int,
         make_feedback: Callable[..., DirectFeedback] = DenseFeedback,
         *,
-        head: OutputKind = "softmax",
+        output: Output = "softmax",
         start: Start = "network",
         bias_start: float = 0.0,
         conv_feedback: Spread = "dense",
         feedback_scale: float = 1.0,
-        rest: Rest = "none",
+        frozen: Frozen = "none",
     ) -> None:
         """make_feedback: what makes the feedback of a block, for rules that differ in nothing else."""
-        super().__init__(network, classes, head=head)
+        super().__init__(network, classes, output)
         depth = len(self.blocks)
-        self.learning = tuple(layer for layer in range(depth) if self.block(layer).row.kind != rest)
+        self.learning = tuple(layer for layer in range(depth) if self.block(layer).row.kind != frozen)
         self.begin(start, bias_start, self.learning)
         replicated = conv_feedback == "replicated"
         self.feedback = nn.ModuleDict(
@@ -79,11 +81,11 @@ class DFA(TopErrorMethod):
         return [Stage("joint", self.learning, epochs)]
 
     def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
-        h = self.entry(batch.x)
+        h = self.training_inputs(batch)
         activities: dict[int, Tensor] = {}
-        for layer, block in enumerate(self.blocks):
+        for layer in range(batch.depth, len(self.blocks)):
             with torch.set_grad_enabled(layer in stage.blocks):
-                activities[layer] = block(h)
+                activities[layer] = self.blocks[layer](h)
             # Cut here, no true gradient gets from one block to the next.
             h = activities[layer].detach()
         loss, error = self.top_error(h, batch.y)
@@ -107,7 +109,7 @@ class DFA(TopErrorMethod):
         found = {}
         way: Tensor | None = None
         for layer in reversed(range(len(self.blocks) - 1)):
-            above = self.block(layer + 1)
+            above = self.affine_block(layer + 1)
             if above.row.kind != "linear":
                 break
             weight = above.affine.weight.detach()

@@ -21,7 +21,7 @@ class DLL(RelayedMethod):
     which the table says.
 
     Args:
-        head: softmax output (the paper's CNN); linear output, trained as regression; or the same with a
+        output: softmax output (the paper's CNN); linear output, trained as regression; or the same with a
             softmax in place of the last hidden layer's activation (softmax_features, the paper's MLP).
         feedback: feedback weights stay as drawn, or learn.
         feedback_sign: learned feedback lowers the squared errors that it relays (descent), or raises them.
@@ -41,7 +41,9 @@ class DLL(RelayedMethod):
         passes="1",
         needs_negatives=False,
         gradient_reach="all",
+        top_signal=True,
         layer_local=False,
+        autocast=False,
     )
 
     def __init__(
@@ -49,7 +51,7 @@ class DLL(RelayedMethod):
         network: Network,
         classes: int,
         *,
-        head: Literal["softmax", "linear", "softmax_features"] = "softmax",
+        output: Literal["softmax", "linear", "softmax_features"] = "softmax",
         feedback: Literal["fixed", "learned"] = "fixed",
         feedback_sign: Literal["descent", "ascent"] = "descent",
         feedback_scale: float | None = None,
@@ -59,7 +61,7 @@ class DLL(RelayedMethod):
         error_clamp: float = 50.0,
         squash_input: bool = False,
     ) -> None:
-        super().__init__(network, classes, head=head)
+        super().__init__(network, classes, output)
         if not 0 <= label_smoothing < 1:
             raise UserError(f"label_smoothing must be at least 0 and below 1, not {label_smoothing:g}.")
         if error_clamp <= 0:
@@ -69,15 +71,15 @@ class DLL(RelayedMethod):
         self.label_smoothing = label_smoothing
         self.error_clamp = error_clamp
         self.squash_input = squash_input
-        *hidden, output = (self.block(layer) for layer in range(len(self.blocks)))
-        if head == "softmax_features" and hidden:
+        *hidden, last = (self.affine_block(layer) for layer in range(len(self.blocks)))
+        if output == "softmax_features" and hidden:
             hidden[-1].activation = _softmax
         if weight_scale is not None:
-            for block in (*hidden, output):
+            for block in (*hidden, last):
                 nn.init.normal_(block.affine.weight, std=weight_scale)
         self.feedback = nn.ModuleList(
             Feedback(block, scale=feedback_scale, learned=feedback == "learned")
-            for block in (*hidden, output)[1:]
+            for block in (*hidden, last)[1:]
         )
 
     def parameter_groups(self, stage: Stage) -> dict[str, list[ParameterSet]]:
@@ -86,7 +88,7 @@ class DLL(RelayedMethod):
         groups["network"].append(learned)
         return groups
 
-    def entry(self, x: Tensor) -> Tensor:
+    def stem(self, x: Tensor) -> Tensor:
         return torch.tanh(x) if self.squash_input else x
 
     def loss(self, scores: Tensor, y: Tensor) -> Tensor:
@@ -95,7 +97,7 @@ class DLL(RelayedMethod):
         Scores [B, C], labels [B] -> [].
         """
         target = F.one_hot(y, self.classes) * (1 - self.label_smoothing) + self.label_smoothing / self.classes
-        if self.head == "softmax":
+        if self.output == "softmax":
             return F.cross_entropy(scores, target)
         return 0.5 * (scores - target).square().sum(1).mean()
 

@@ -11,7 +11,6 @@ from torch import Tensor
 from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods.method import Method, MethodInfo, ParameterSet, Stage, register
-from hff.modules.feedback import with_output
 from hff.networks import Network
 from hff.randomness import generator
 
@@ -57,7 +56,9 @@ class EquilibriumProp(Method):
         passes="30",
         needs_negatives=False,
         gradient_reach="all",
+        top_signal=True,
         layer_local=False,
+        autocast=False,
     )
     free_change: Tensor
 
@@ -84,8 +85,8 @@ class EquilibriumProp(Method):
         for option, steps in {"free_steps": free_steps, "nudged_steps": nudged_steps}.items():
             if steps < 1:
                 raise UserError(f"{option} must be at least 1, not {steps}.")
-        complete = with_output(network, classes)
-        rows = tuple(replace(row, activation="identity") for row in complete.rows)
+        complete = network.with_output(classes)
+        rows = tuple(replace(row, activation="identity") for row in complete.affine_rows)
         if layer_rates and len(layer_rates) != len(rows):
             raise UserError(
                 f"layer_rates has {len(layer_rates)} numbers, but the network has {len(rows)} layers with "
@@ -107,12 +108,12 @@ class EquilibriumProp(Method):
         self.input_offset = input_offset
         self.depth = relaxing
         for layer in range(len(rows)):
-            self.block(layer).affine.weight.data.mul_(weight_gain)
+            self.affine_block(layer).affine.weight.data.mul_(weight_gain)
         self.register_buffer("free_change", torch.zeros(()))
 
     @classmethod
     def unsupported_reason(cls, network: Network, classes: int) -> str | None:
-        if any(row.norm != "none" or row.dropout for row in network.rows):
+        if any(row.norm != "none" or row.dropout for row in network.affine_rows):
             return (
                 f"{cls.info.title} relaxes by symmetric connections alone, but network {network.name!r} has "
                 f"norms or dropout; choose a network without them."
@@ -136,7 +137,7 @@ class EquilibriumProp(Method):
         }
 
     def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
-        x = self._entry(batch.x)
+        x = self.stem(batch.x)
         with torch.no_grad():
             drive = self.blocks[0](x)
             almost = self.relax(drive, self._zeros(drive), self.free_steps - 1)
@@ -196,7 +197,7 @@ class EquilibriumProp(Method):
 
         They are the derivatives of <above, block(below)>.
         """
-        block = self.block(layer)
+        block = self.affine_block(layer)
         if block.row.kind == "linear":
             affine = block.affine
             return affine(below.flatten(1)), (above @ affine.weight).view_as(below)
@@ -239,24 +240,26 @@ class EquilibriumProp(Method):
         """The gradient of each sample's loss with respect to the last relaxing layer, [B, ...] like it."""
         if self.loss == "squared":
             return top - self._target(y, top)
-        output = self.block(len(self.blocks) - 1)
+        output = self.affine_block(len(self.blocks) - 1)
         probabilities = torch.softmax(output(top), 1)
         return ((probabilities - self._target(y, probabilities)) @ output.affine.weight).view_as(top)
 
-    def layer_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
+    def layer_scores(self, x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
         """What drives the output at rest [B, C]: it ranks classes as the states do, but saturates nowhere."""
         with torch.no_grad():
-            drive = self.blocks[0](self._entry(x))
+            drive = self.blocks[0](self.stem(x))
             states = self.relax(drive, self._zeros(drive), self.free_steps)
             last = len(self.blocks) - 1
             scores = self.blocks[last](states[last - 1]) if last else drive
         yield last, scores
 
-    def _entry(self, x: Tensor) -> Tensor:
+    def stem(self, x: Tensor) -> Tensor:
         return x * self.input_scale + self.input_offset
 
     def _zeros(self, drive: Tensor) -> States:
-        return [drive.new_zeros(len(drive), *self.block(layer).out_shape) for layer in range(self.depth)]
+        return [
+            drive.new_zeros(len(drive), *self.affine_block(layer).out_shape) for layer in range(self.depth)
+        ]
 
     def _target(self, y: Tensor, like: Tensor) -> Tensor:
         return F.one_hot(y, self.classes).to(like.dtype)

@@ -5,7 +5,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from hff.methods.families.relayed import RelayedMethod
-from hff.methods.families.top_error import OutputKind, Start
+from hff.methods.families.top_error import Output, Start
 from hff.methods.method import MethodInfo, group_name, register
 from hff.modules.feedback import Distribution, Feedback, Scale, angle
 from hff.networks import Network
@@ -23,7 +23,7 @@ class FA(RelayedMethod):
         feedback_distribution: what random feedback is drawn from; signs are two values of either sign.
         feedback_scale: standard deviation of the feedback: a number; weights is that with which forward
             weights start; xavier is Glorot's; none keeps an error's size on its way.
-        head: softmax output with cross-entropy, or sigmoids with binary cross-entropy.
+        output: softmax output with cross-entropy, or sigmoids with binary cross-entropy.
         start: forward weights start as the network's do, at zero, or at zero above the first layer.
         bias_start: where the biases of hidden layers start whose weights start at zero.
     """
@@ -36,7 +36,9 @@ class FA(RelayedMethod):
         passes="1",
         needs_negatives=False,
         gradient_reach="all",
+        top_signal=True,
         layer_local=False,
+        autocast=False,
     )
 
     def __init__(
@@ -47,29 +49,29 @@ class FA(RelayedMethod):
         feedback: Literal["random", "sign"] = "random",
         feedback_distribution: Distribution = "normal",
         feedback_scale: Scale = None,
-        head: OutputKind = "softmax",
+        output: Output = "softmax",
         start: Start = "network",
         bias_start: float = 0.0,
     ) -> None:
-        super().__init__(network, classes, head=head)
+        super().__init__(network, classes, output)
         self.follows_signs = feedback == "sign"
         layers = range(len(self.blocks))
         self.begin(start, bias_start, layers)
         self.feedback = nn.ModuleList(
-            Feedback(self.block(layer), scale=feedback_scale, distribution=feedback_distribution)
+            Feedback(self.affine_block(layer), scale=feedback_scale, distribution=feedback_distribution)
             for layer in layers[1:]
         )
 
     def relay(self, layer: int, error: Tensor) -> Tensor:
         if self.follows_signs:
-            self._feedback(layer).follow_signs(self.block(layer).affine.weight)
+            self._feedback(layer).follow_signs(self.affine_block(layer).affine.weight)
         return super().relay(layer, error)
 
     def diagnostics(self) -> dict[str, float]:
         """Of each block above the first: the angle of forward and feedback weights in degrees, |B| / |W|."""
         found = {}
         for layer in range(1, len(self.blocks)):
-            forward, back = self.block(layer).affine.weight.detach(), self._feedback(layer).weight
+            forward, back = self.affine_block(layer).affine.weight.detach(), self._feedback(layer).weight
             found[f"{group_name(layer)}_angle"] = angle(forward, back)
             found[f"{group_name(layer)}_norm_ratio"] = float(back.norm() / forward.norm().clamp_min(1e-12))
         return found

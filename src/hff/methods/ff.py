@@ -1,31 +1,23 @@
 """Forward-Forward: every layer is a detector of whether image and label belong together."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
 from hff.batch import Batch
-from hff.methods.families.threshold import Goodness, Inference, ThresholdMethod
-from hff.methods.method import GreedyEpochs, LayerOrder, MethodInfo, ReadOut, register
+from hff.methods.families.threshold import SideHeadMethod
+from hff.methods.method import MethodInfo, register
 from hff.modules.labels import hard_wrong_labels, one_hot_encoding
 from hff.networks import Network
 
 
 @register
-class ForwardForward(ThresholdMethod):
+class ForwardForward(SideHeadMethod):
     """The squared length of a layer's activity is to exceed a threshold for true labels only.
 
     Args:
         negatives: draw wrong labels uniformly, or the likelier the more the side head believes them (hard).
-        inference: try every label and add up the goodness of the layers, or ask the side head in one pass.
-        goodness: the sum of squares, or their mean.
-        threshold: goodness per unit that parts true from wrong labels.
-        sharpness: factor of goodness and threshold in the logistic loss.
         label_intensity: the value that marks the label in the input.
-        head_learning_rate: factor of the learning rate for the side head.
-        layer_order: update all layers with each batch (joint), or one layer after the other (greedy).
-        greedy_epochs: whether each layer gets all epochs when greedy, or the layers share them.
-        read_out: whose goodness decides; the mean leaves out the first layer, as Hinton does.
     """
 
     name = "ff"
@@ -44,32 +36,21 @@ class ForwardForward(ThresholdMethod):
         classes: int,
         *,
         negatives: Literal["uniform", "hard"] = "uniform",
-        inference: Inference = "goodness",
-        goodness: Goodness = "mean",
-        threshold: float = 0.5,
-        sharpness: float = 20.0,
         label_intensity: float = 10.0,
-        head_learning_rate: float = 10.0,
-        layer_order: LayerOrder = "joint",
-        greedy_epochs: GreedyEpochs = "each",
-        read_out: ReadOut = "mean",
+        **options: Any,
     ) -> None:
         encoding = one_hot_encoding(network.in_shape, classes, label_intensity)
-        super().__init__(
-            network,
-            classes,
-            encoding,
-            goodness=goodness,
-            threshold=threshold,
-            sharpness=sharpness,
-            inference=inference,
-            head_learning_rate=head_learning_rate,
-            needs_head=negatives == "hard",
-            read_out=read_out,
-        )
+        super().__init__(network, classes, encoding, negatives == "hard", **options)
         self.hard = negatives == "hard"
-        self.layer_order = layer_order
-        self.greedy_epochs = greedy_epochs
+
+    @property
+    def layer_local(self) -> bool:
+        """Hard negatives are drawn by the side head, which needs all layers before the first one learns."""
+        return not self.hard
+
+    @property
+    def top_signal(self) -> bool:
+        return self.hard
 
     def wrong(self, batch: Batch, features: Tensor) -> Tensor:
         if not self.hard or self.head is None:

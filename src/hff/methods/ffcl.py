@@ -44,9 +44,13 @@ class FFCL(Method):
         needs_negatives=True,
         gradient_reach=0,
         supports=frozenset({"linear"}),
+        top_signal=True,
         layer_local=False,
+        steps_within_batch=True,
         learning_rate=3e-3,
     )
+
+    fixed_inputs = False
 
     def __init__(
         self,
@@ -78,6 +82,14 @@ class FFCL(Method):
         )
 
     @property
+    def top_signal(self) -> bool:
+        return self.steps > 1
+
+    @property
+    def steps_within_batch(self) -> bool:
+        return self.steps > 1
+
+    @property
     def passes(self) -> int:
         return self.steps * (self.classes if self.conditioned else 1)
 
@@ -104,7 +116,7 @@ class FFCL(Method):
             loss.backward()
             yield group_name(layer), loss.detach()
 
-    def layer_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
+    def layer_scores(self, x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
         yield from in_parts(self, self._candidate_scores, x)
 
     def _candidate_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
@@ -124,11 +136,11 @@ class FFCL(Method):
         for step in range(self.steps):
             h = x.unsqueeze(1)
             for layer in range(depth):
-                base = _each(self.block(layer).preactivation, _each(functional.unit_power, h))
+                base = _each(self.affine_block(layer).preactivation, _each(functional.unit_power, h))
                 if (above := features[layer + 1]) is not None:
                     base = base + _each(self.feedback[layer], _each(functional.unit_power, above))
                 driven = self._labelled(layer, base, labels) if self.conditioned else base
-                out = _each(self.block(layer).output, self.block(layer).activate(driven))
+                out = _each(self.affine_block(layer).output, self.affine_block(layer).activate(driven))
                 h = features[layer] = out.detach() if local else out
                 yield step, layer, base
 
@@ -139,8 +151,8 @@ class FFCL(Method):
 
     def _goodness(self, layer: int, base: Tensor, labels: Tensor) -> Tensor:
         """The goodness [B, K] of each label."""
-        activity = self.block(layer).activate(self._labelled(layer, base, labels))
-        return _each(functional.mean_goodness, _each(self.block(layer).pooled, activity))
+        activity = self.affine_block(layer).activate(self._labelled(layer, base, labels))
+        return _each(functional.mean_goodness, _each(self.affine_block(layer).pooled, activity))
 
 
 def _each(function: Callable[[Tensor], Tensor], h: Tensor) -> Tensor:

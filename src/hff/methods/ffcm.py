@@ -1,7 +1,7 @@
 """Marginal contrastive Forward-Forward: each layer gathers the samples of a class, loosely at first."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from hff import functional
 from hff.batch import Batch
 from hff.errors import UserError
-from hff.methods.families.local import classifier_step
+from hff.methods.families.local import LocalMethod, classifier_step
 from hff.methods.families.pairs import in_parts
 from hff.methods.method import Method, MethodInfo, ParameterSet, Stage, register
 from hff.modules.heads import Head
@@ -23,7 +23,7 @@ MarginSchedule = Literal["linear", "cosine", "parabolic", "exponential"]
 
 
 @register
-class FFCM(Method):
+class FFCM(LocalMethod):
     """Cosines between the activities of a batch teach each layer; a linear classifier on top is fitted last.
 
     Args:
@@ -49,6 +49,7 @@ class FFCM(Method):
         passes="1",
         needs_negatives=False,
         gradient_reach=0,
+        supports="any",
         data_parallel=False,
         learning_rate=3e-3,
     )
@@ -76,6 +77,7 @@ class FFCM(Method):
         encoding = one_hot_encoding(network.in_shape, classes, label_intensity) if label_overlay else None
         super().__init__(replace(network, in_shape=encoding.out_shape) if encoding else network, classes)
         self.encoding = encoding
+        self.fixed_inputs = encoding is None
         self.temperature = temperature
         self.margins = margins(first_margin, last_margin, len(self.blocks), margin_schedule)
         self.views = views
@@ -86,7 +88,7 @@ class FFCM(Method):
         )
         top = self.pools[-1]
         assert isinstance(top, Head)
-        self.classifier = nn.Linear(top.dim, classes)
+        self.classifier: nn.Linear = nn.Linear(top.dim, classes)
 
     @property
     def passes(self) -> int:
@@ -103,54 +105,52 @@ class FFCM(Method):
 
     def parameter_groups(self, stage: Stage) -> dict[str, list[ParameterSet]]:
         if stage.blocks:
-            return super().parameter_groups(stage)
+            return Method.parameter_groups(self, stage)
         return {"classifier": [ParameterSet(list(self.classifier.parameters()), self.head_learning_rate)]}
 
-    def training_inputs(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """All views [V B, ...], with an overlay once more with wrong labels; and the true labels [V B]."""
-        x, y = torch.cat([batch.x, *batch.other_views]), batch.y.repeat(1 + len(batch.other_views))
+    def training_inputs(self, batch: Batch) -> Tensor:
+        """All views [V B, ...]; with an overlay, once more with wrong labels [2 V B, ...]."""
+        x = torch.cat([batch.x, *batch.other_views])
         if self.encoding is None:
-            return x, y
-        wrong = self._wrong(batch).repeat(1 + len(batch.other_views))
-        return self.encoding(torch.cat([x, x]), torch.cat([y, wrong])), y
+            return x
+        views = 1 + len(batch.other_views)
+        labels = torch.cat([batch.y.repeat(views), self._wrong(batch).repeat(views)])
+        labeled: Tensor = self.encoding(torch.cat([x, x]), labels)
+        return labeled
 
-    def layer_step(self, layer: int, h: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        activity = self.block(layer).activity(h)
-        features, negatives = functional.project(self.pools[layer](activity)).tensor_split([len(y)])
-        loss = functional.marginal_contrastive_loss(
-            features, y, self.margins[layer], self.temperature, negatives
-        )
-        loss.backward()
-        return loss.detach(), self._next_input(layer, activity.detach())
+    def next_input(self, layer: int, features: Tensor, h: Tensor) -> Tensor:
+        return super().next_input(layer, functional.unit_power(features), h)
 
-    def forward_block(self, layer: int, h: Tensor) -> Tensor:
-        return self._next_input(layer, self.block(layer).activity(h))
+    def loss(self, layer: int, features: Tensor, batch: Batch) -> Tensor:
+        y = batch.y.repeat(1 + len(batch.other_views))
+        true, wrong = functional.project(self.pools[layer](features)).tensor_split([len(y)])
+        return functional.marginal_contrastive_loss(true, y, self.margins[layer], self.temperature, wrong)
 
     def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
         if stage.blocks:
-            yield from super().update(batch, stage)
+            yield from Method.update(self, batch, stage)
         elif self.encoding is None:
             with torch.no_grad():
-                features = self._features(batch.x)
+                features = self._top_features(batch.x, batch.depth)
             yield "classifier", classifier_step(self.classifier, features, batch.y)
         else:
             labels = torch.cat([batch.y, self._wrong(batch)])
             with torch.no_grad():
-                features = self._features(self.encoding(torch.cat([batch.x, batch.x]), labels))
+                features = self._top_features(self.encoding(torch.cat([batch.x, batch.x]), labels))
             true, wrong = self._matches(features, labels).chunk(2)
             loss = functional.symmetric_pair_loss(true, wrong, sharpness=1.0)
             loss.backward()
             yield "classifier", loss.detach()
 
-    def layer_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
+    def scores_of(self, layers: Sequence[int], x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
         if self.encoding is None:
-            yield len(self.blocks) - 1, self.classifier(self._features(x))
+            yield len(self.blocks) - 1, self.classifier(self._top_features(x, depth))
         else:
             yield from in_parts(self, partial(self._candidate_scores, self.encoding), x)
 
     def _candidate_scores(self, encoding: LabelEncoding, x: Tensor) -> Iterator[tuple[int, Tensor]]:
         every = torch.arange(self.classes, device=x.device).repeat(len(x))
-        features = self._features(encoding(x.repeat_interleave(self.classes, 0), every))
+        features = self._top_features(encoding(x.repeat_interleave(self.classes, 0), every))
         yield len(self.blocks) - 1, self._matches(features, every).view(-1, self.classes)
 
     def _matches(self, features: Tensor, labels: Tensor) -> Tensor:
@@ -161,14 +161,9 @@ class FFCM(Method):
     def _wrong(self, batch: Batch) -> Tensor:
         return wrong_labels(batch.y, self.classes, batch.draw("negatives"))
 
-    def _next_input(self, layer: int, activity: Tensor) -> Tensor:
-        out: Tensor = self.block(layer).dropout(functional.unit_power(activity))
-        return out
-
-    def _features(self, x: Tensor) -> Tensor:
-        """What the classifier sees [B, ...]: the last layer, pooled, at unit power."""
-        h = x
-        for layer in range(len(self.blocks)):
+    def _top_features(self, h: Tensor, depth: int = 0) -> Tensor:
+        """The inputs of the classifier [B, ...]: the output of the last layer, pooled, at unit power."""
+        for layer in range(depth, len(self.blocks)):
             h = self.forward_block(layer, h)
         return functional.unit_power(self.pools[-1](h))
 

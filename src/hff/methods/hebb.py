@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,13 +14,12 @@ from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods.families.hebbian import (
     HebbianMethod,
-    ReadOutRule,
     by_unit,
     patch_sums,
     unit_sums,
     without_biases,
 )
-from hff.methods.method import LayerOrder, MethodInfo, ReadOut, Stage, register
+from hff.methods.method import MethodInfo, Stage, register
 from hff.networks import Network
 
 TINY = 1e-6
@@ -42,13 +41,6 @@ class Hebb(HebbianMethod):
             each becomes the first principal component (oja), or the next one after those before it (sanger).
         rate: the share of the way that a unit moves in a batch.
         power: exponent of the clipped cosine that a unit answers with; 1 is the plain one.
-        read_out_rule: the mean of each class (hebbian), or a softmax layer that learns by its gradient
-            (linear).
-        block_epochs: epochs in which the blocks learn, a count or a share below 1, before the read-outs get
-            what is left; none leaves them one.
-        grid: side of the grid that a map is average-pooled to for the read-out; 0 is no pooling.
-        layer_order: all blocks learn in the same pass, or one after the other, each for its block_epochs.
-        read_out: which layer's read-out answers.
     """
 
     name = "hebb"
@@ -60,6 +52,7 @@ class Hebb(HebbianMethod):
         needs_negatives=False,
         gradient_reach=0,
         data_parallel=False,
+        autocast=False,
     )
 
     def __init__(
@@ -70,42 +63,31 @@ class Hebb(HebbianMethod):
         rule: Literal["competitive", "oja", "sanger"] = "competitive",
         rate: float = 0.1,
         power: float = 6.0,
-        read_out_rule: ReadOutRule = "hebbian",
-        block_epochs: int | float | None = None,
-        grid: int = 4,
-        layer_order: LayerOrder = "joint",
-        read_out: ReadOut = "last",
+        **options: Any,
     ) -> None:
         if not 0 < rate <= 1:
             raise UserError(f"rate must be above 0 and at most 1, not {rate:g}: it is a share of the way.")
         if power <= 0:
             raise UserError(f"power must be above 0, not {power:g}.")
         table = without_biases(network, classes)
-        super().__init__(
-            replace(table, rows=tuple(replace(row, activation="relu", power=power) for row in table.rows)),
-            classes,
-            read_out_rule=read_out_rule,
-            block_epochs=block_epochs,
-            grid=grid,
-            layer_order=layer_order,
-            read_out=read_out,
-        )
+        rows = tuple(replace(row, activation="relu", power=power) for row in table.affine_rows)
+        super().__init__(replace(table, rows=rows), classes, **options)
         self.rule = rule
         self.rate = rate
         for layer in range(len(self.blocks)):
-            width = self.block(layer).row.width
+            width = self.affine_block(layer).row.width
             self.register_buffer(f"shares{layer}", torch.full((width,), 1 / width))
 
     def response(self, layer: int, x: Tensor) -> Tensor:
         """The cosine of each unit's weights and each patch: [B, *read_shape] -> [B, *map_shape]."""
-        affine = self.block(layer).affine
+        affine = self.affine_block(layer).affine
         weight = functional.project(affine.weight.flatten(1)).view_as(affine.weight)
         if isinstance(affine, nn.Linear):
             return F.linear(x, weight) / lengths(affine, x)
         return F.conv2d(x, weight, None, affine.stride, affine.padding) / lengths(affine, x)
 
     def change(self, layer: int, x: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-        block, weight = self.block(layer), self.block(layer).affine.weight
+        block, weight = self.affine_block(layer), self.affine_block(layer).affine.weight
         length = lengths(block.affine, x)
         best = u.argmax(1, keepdim=True)
         watched = 1 - u.gather(1, best).mean()
@@ -127,9 +109,9 @@ class Hebb(HebbianMethod):
         if stage.labels or self.rule != "competitive":
             return
         self.enter(stage)
-        samples, places = drawn(batches, max(self.block(layer).row.width for layer in stage.blocks))
+        samples, places = drawn(batches, max(self.affine_block(layer).row.width for layer in stage.blocks))
         for layer in stage.blocks:
-            weight = self.block(layer).affine.weight
+            weight = self.affine_block(layer).affine.weight
             # Units beyond the number of samples stay where they were drawn.
             count = min(len(samples), len(weight))
             units = torch.arange(count, device=weight.device)
@@ -152,10 +134,10 @@ class Hebb(HebbianMethod):
 
         Unit units[i] gets that of samples[i] at the position that is the share places[i] of all.
         """
-        block, h = self.block(layer), samples
+        block, h = self.affine_block(layer), samples
         for below in range(layer):
             h = self.forward_block(below, h)
-        x = self.take_in(layer, h)
+        x = self.affine_input(layer, h)
         positions = math.prod(block.map_shape[1:])
         gates = x.new_zeros(len(x), block.row.width, positions)
         gates[torch.arange(len(x)), units, (places * positions).long()] = 1

@@ -1,8 +1,8 @@
 """Hyperspherical Forward-Forward: every layer classifies by its angle to class prototypes."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from typing import Literal
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,25 +10,15 @@ from torch import Tensor, nn
 from hff import functional
 from hff.batch import Batch
 from hff.errors import UserError
-from hff.methods.method import (
-    GreedyEpochs,
-    LayerOrder,
-    Method,
-    MethodInfo,
-    ParameterSet,
-    ReadOut,
-    Stage,
-    group_layer,
-    group_name,
-    register,
-)
+from hff.methods.families.local import LocalMethod
+from hff.methods.method import MethodInfo, ParameterSet, Stage, group_layer, group_name, register
 from hff.modules.heads import Head
 from hff.modules.prototypes import Init, Prototypes, Update
-from hff.networks import WITHOUT_GRADIENT, Network
+from hff.networks import AffineBlock, AffineRow, Network
 
 
 @register
-class HFF(Method):
+class HFF(LocalMethod):
     """Each layer has its own prototypes and its own loss; nothing crosses layers but detached activities.
 
     Args:
@@ -53,9 +43,6 @@ class HFF(Method):
         grid: side of the grid that a map is average-pooled to before the projection; 1 is the paper's.
         head_hidden: units of a ReLU layer between that pooling and the projection; 0 is the paper's.
         loss_tap: judge a convolution's map before or after max-pooling.
-        layer_order: update all layers with each batch (joint), or one layer after the other (greedy).
-        greedy_epochs: whether each layer gets all epochs when greedy, or the layers share them.
-        read_out: whose scores decide: the last layer's, the best's on validation, the mean, or a layer's.
     """
 
     name = "hff"
@@ -65,6 +52,7 @@ class HFF(Method):
         passes="1",
         needs_negatives=False,
         gradient_reach=0,
+        supports="any",
         learning_rate=3e-3,
     )
 
@@ -90,18 +78,22 @@ class HFF(Method):
         grid: int = 4,
         head_hidden: int = 256,
         loss_tap: Literal["map", "pooled"] = "pooled",
-        layer_order: LayerOrder = "joint",
-        greedy_epochs: GreedyEpochs = "each",
-        read_out: ReadOut = "last",
+        **options: Any,
     ) -> None:
-        super().__init__(network, classes, read_out=read_out)
+        super().__init__(network, classes, **options)
         if temperature <= 0:
             raise UserError(f"temperature must be positive, not {temperature}.")
-        if loss_on == "post" and any(row.activation in WITHOUT_GRADIENT for row in network.rows):
+        if loss_on == "post" and network.activations_without_gradient:
             raise UserError(
                 "The step activation has no gradient, so it needs loss_on pre: add --method.loss_on pre."
             )
-        self.loss = loss
+        others = {row.kind for row in network.rows if not isinstance(row, AffineRow)}
+        if others and (loss_on == "pre" or loss_tap == "map"):
+            raise UserError(
+                f"loss_on pre and loss_tap map need conv and linear layers, but network {network.name!r} has "
+                f"{' and '.join(sorted(others))} layers; leave these options at post and pooled."
+            )
+        self.loss_name = loss
         self.temperature = temperature
         self.lse: Literal["sum", "mean"] = lse
         self.scale_margin = scale_margin
@@ -112,21 +104,17 @@ class HFF(Method):
         self.prototype_init = prototype_init
         self.prototype_learning_rate = prototype_learning_rate
         self.loss_tap = loss_tap
-        self.layer_order = layer_order
-        self.greedy_epochs = greedy_epochs
         self.heads = nn.ModuleList()
         self.prototypes = nn.ModuleList()
-        widths = _widths_of_heads(network, aux_channels)
-        for layer, width in enumerate(widths):
+        for layer, width in enumerate(_widths_of_heads(network, aux_channels)):
             block = self.block(layer)
-            if block.row.kind == "conv":
-                shape = block.map_shape if loss_tap == "map" else block.out_shape
+            dim = block.out_features
+            self.heads.append(nn.Identity())
+            if len(block.out_shape) == 3:
+                tapped = isinstance(block, AffineBlock) and loss_tap == "map"
+                shape = self.affine_block(layer).map_shape if tapped else block.out_shape
                 head = Head(shape, grid=grid, channels=width, hidden=head_hidden)
-                self.heads.append(head)
-                dim = head.dim
-            else:
-                self.heads.append(nn.Identity())
-                dim = block.row.width
+                self.heads[layer], dim = head, head.dim
             self.prototypes.append(
                 Prototypes(
                     classes,
@@ -138,15 +126,60 @@ class HFF(Method):
                 )
             )
 
+    @property
+    def _layers(self) -> range:
+        return range(len(self.blocks))
+
+    def stem(self, x: Tensor) -> Tensor:
+        return _direction(x) if self.project_input else x
+
+    def features(self, layer: int, h: Tensor) -> Tensor:
+        """The activity, or the preactivation: of a linear layer [B, D], of a convolution [B, C, H, W]."""
+        block = self.block(layer)
+        if not isinstance(block, AffineBlock):
+            return block.activity(h)
+        f = block.preactivation(h)
+        if self.loss_on == "pre":
+            return f
+        return block.output(block.activate(f)) if self._judges_output(layer) else block.activate(f)
+
+    def next_input(self, layer: int, features: Tensor, h: Tensor) -> Tensor:
+        block = self.block(layer)
+        if not isinstance(block, AffineBlock):
+            out = super().next_input(layer, features, h)
+        elif self.loss_on == "pre":
+            out = block.output(block.activate(features))
+        else:
+            out = features if self._judges_output(layer) else block.output(features)
+        return out if self.scale_input else _direction(out)
+
+    def scores(self, layer: int, features: Tensor) -> Tensor:
+        return self._class_scores(layer, self._vector(layer, features))
+
+    def loss(self, layer: int, features: Tensor, batch: Batch) -> Tensor:
+        vector = self._vector(layer, features)
+        scores = self._class_scores(layer, vector)
+        self._prototypes(layer).observe(vector.detach(), batch.y)
+        if self.loss_name == "cross_entropy":
+            return functional.cross_entropy(scores, batch.y)
+        scaled = not self._judges_length(layer) if self.scale_margin is None else self.scale_margin
+        return functional.smooth_margin_loss(
+            scores, batch.y, self.temperature, lse=self.lse, scale_margin=scaled
+        )
+
     def prepare(self, stage: Stage, batches: Callable[[], Iterable[Batch]]) -> None:
         if self.prototype_init != "class_means":
             return
         sums = {layer: torch.zeros_like(self._prototypes(layer).vectors[:, 0]) for layer in stage.blocks}
         with torch.no_grad():
             for batch in batches():
-                for layer, features in self._walk(batch.x, max(stage.blocks)):
+                h = self.stem(batch.x)
+                for layer in range(max(stage.blocks) + 1):
+                    features = self.features(layer, h)
                     if layer in sums:
-                        sums[layer].index_add_(0, batch.y, functional.project(features()))
+                        direction = functional.project(self._vector(layer, features))
+                        sums[layer].index_add_(0, batch.y, direction)
+                    h = self.next_input(layer, features, h)
         for layer, total in sums.items():
             self._prototypes(layer).set_class_means(total)
 
@@ -159,80 +192,33 @@ class HFF(Method):
             for layer in stage.blocks
         }
 
-    def layer_step(self, layer: int, h: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        judge, out = self._forward(layer, h)
-        features = judge()
-        loss = self._loss(layer, self._scores(layer, features), y)
-        loss.backward()
-        self._prototypes(layer).observe(features.detach(), y)
-        return loss.detach(), self._next_input(out.detach())
-
-    def forward_block(self, layer: int, h: Tensor) -> Tensor:
-        return self._next_input(self._forward(layer, h)[1])
-
     def after_step(self, group: str) -> None:
         layer = group_layer(group)
         assert layer is not None
         self._prototypes(layer).after_step()
 
     def reduced_buffers(self) -> list[Tensor]:
-        return [
-            buffer
-            for layer in range(len(self.blocks))
-            for buffer in self._prototypes(layer).reduced_buffers()
-        ]
+        return [buffer for layer in self._layers for buffer in self._prototypes(layer).reduced_buffers()]
 
-    def layer_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
-        for layer, features in self._walk(x, len(self.blocks) - 1):
-            yield layer, self._scores(layer, features())
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.read_out != "last":
-            return super().forward(x)
-        *_, (layer, features) = self._walk(x, len(self.blocks) - 1)
-        return self._scores(layer, features())
-
-    def _walk(self, x: Tensor, last: int) -> Iterator[tuple[int, Callable[[], Tensor]]]:
-        """Walks up to a layer, yielding what gives the features of each."""
-        h = x
-        for layer in range(last + 1):
-            features, out = self._forward(layer, h)
-            yield layer, features
-            h = self._next_input(out)
-
-    def _forward(self, layer: int, h: Tensor) -> tuple[Callable[[], Tensor], Tensor]:
-        """What gives the judged features [B, D], computed only when called; and what is handed on."""
+    def _vector(self, layer: int, features: Tensor) -> Tensor:
+        """The vector [B, D] that is compared with the prototypes."""
         block = self.block(layer)
-        f = block.preactivation(_direction(h) if layer == 0 and self.project_input else h)
-        a = block.activate(f)
-        out = block.output(a)
+        if isinstance(block, AffineBlock) and self.loss_on == "pre" and self._judges_output(layer):
+            features = block.output(features)
+        vector: Tensor = self.heads[layer](features)
+        return vector if self._judges_length(layer) else functional.project(vector)
 
-        def features() -> Tensor:
-            if self.loss_tap == "map" or block.row.kind == "linear":
-                tapped = a if self.loss_on == "post" else f
-            else:
-                tapped = out if self.loss_on == "post" else block.output(f)
-            vector: Tensor = self.heads[layer](tapped)
-            return vector if self._judges_length(layer) else functional.project(vector)
+    def _class_scores(self, layer: int, vector: Tensor) -> Tensor:
+        return functional.class_scores(vector, self._prototypes(layer)(), self.temperature)
 
-        return features, out
-
-    def _scores(self, layer: int, features: Tensor) -> Tensor:
-        return functional.class_scores(features, self._prototypes(layer)(), self.temperature)
-
-    def _loss(self, layer: int, scores: Tensor, y: Tensor) -> Tensor:
-        if self.loss == "cross_entropy":
-            return functional.cross_entropy(scores, y)
-        scaled = not self._judges_length(layer) if self.scale_margin is None else self.scale_margin
-        return functional.smooth_margin_loss(scores, y, self.temperature, lse=self.lse, scale_margin=scaled)
+    def _judges_output(self, layer: int) -> bool:
+        """Whether a convolution is judged after its max-pooling."""
+        return self.loss_tap == "pooled" and len(self.block(layer).out_shape) == 3
 
     def _judges_length(self, layer: int) -> bool:
         if self.scale_similarity is None:
-            return self.block(layer).row.kind == "linear"
+            return len(self.block(layer).out_shape) == 1
         return self.scale_similarity
-
-    def _next_input(self, out: Tensor) -> Tensor:
-        return out if self.scale_input else _direction(out)
 
     def _prototypes(self, layer: int) -> Prototypes:
         prototypes = self.prototypes[layer]
@@ -251,10 +237,10 @@ def _direction(h: Tensor) -> Tensor:
 
 def _widths_of_heads(network: Network, aux_channels: tuple[int, ...] | None) -> list[int]:
     """The auxiliary width of each row; fully connected rows have none."""
-    rows = network.rows
     if aux_channels is None:
-        return [row.aux_channels or 0 for row in rows]
-    convolutions = sum(row.kind == "conv" for row in rows)
+        return [row.aux_channels or 0 for row in network.rows]
+    maps = [len(shape) == 3 for shape in network.out_shapes()]
+    convolutions = sum(maps)
     widths = list(aux_channels) * (convolutions if len(aux_channels) == 1 else 1)
     if len(widths) != convolutions:
         raise UserError(
@@ -262,4 +248,4 @@ def _widths_of_heads(network: Network, aux_channels: tuple[int, ...] | None) -> 
             f"convolutions: give one width for each, or one for all."
         )
     remaining = iter(widths)
-    return [next(remaining) if row.kind == "conv" else 0 for row in rows]
+    return [next(remaining) if is_map else 0 for is_map in maps]

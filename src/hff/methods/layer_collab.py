@@ -1,24 +1,15 @@
 """Layer Collaboration: Forward-Forward whose layers count on the goodness of the others."""
 
 from collections.abc import Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from hff.batch import Batch
 from hff.errors import UserError
-from hff.methods.families.threshold import Goodness, ThresholdMethod
-from hff.methods.method import (
-    GreedyEpochs,
-    LayerOrder,
-    Method,
-    MethodInfo,
-    ReadOut,
-    Stage,
-    group_name,
-    register,
-)
+from hff.methods.families.threshold import ThresholdMethod
+from hff.methods.method import Method, MethodInfo, Stage, group_name, register
 from hff.modules.labels import one_hot_encoding
 from hff.networks import Network
 
@@ -30,14 +21,11 @@ class LayerCollab(ThresholdMethod):
     Args:
         collaboration: count on all other layers (full), or on the earlier ones only (causal).
         goodness: the sum of squares, or their mean, which alone makes layers of unequal widths comparable.
-        threshold: goodness per unit that parts true from wrong labels; it is added up over the layers whose
-            goodness is, so it is L times as large for the total of L layers.
-        sharpness: factor of goodness and threshold in the logistic loss.
+        threshold: goodness per unit that separates true from wrong labels; it is added up over the layers
+            whose goodness is, so it is L times as large for the total of L layers.
         label_intensity: the value that marks the label in the input.
-        layer_order: update all layers with each batch (joint), or one layer after the other (greedy), which only
-            causal collaboration allows.
-        greedy_epochs: whether each layer gets all epochs when greedy, or the layers share them.
-        read_out: whose goodness decides; the mean of all layers decides like their sum.
+        layer_order: update all layers with each batch (joint), or train one layer after the other (greedy),
+            which only causal collaboration allows.
     """
 
     name = "layer_collab"
@@ -48,6 +36,7 @@ class LayerCollab(ThresholdMethod):
         passes="C",
         needs_negatives=True,
         gradient_reach=0,
+        top_signal=True,
         supports=frozenset({"linear"}),
         layer_local=False,
     )
@@ -58,35 +47,24 @@ class LayerCollab(ThresholdMethod):
         classes: int,
         *,
         collaboration: Literal["full", "causal"] = "full",
-        goodness: Goodness = "mean",
-        threshold: float = 0.5,
-        sharpness: float = 20.0,
         label_intensity: float = 10.0,
-        layer_order: LayerOrder = "joint",
-        greedy_epochs: GreedyEpochs = "each",
-        read_out: ReadOut = "mean",
+        **options: Any,
     ) -> None:
-        if layer_order == "greedy" and collaboration == "full":
+        super().__init__(
+            network, classes, one_hot_encoding(network.in_shape, classes, label_intensity), **options
+        )
+        if self.layer_order == "greedy" and collaboration == "full":
             raise UserError(
-                "A layer that is trained before the next ones cannot count on them: "
+                "A layer that is trained before those above it cannot use their goodness: "
                 "set collaboration causal, or layer_order joint."
             )
-        super().__init__(
-            network,
-            classes,
-            one_hot_encoding(network.in_shape, classes, label_intensity),
-            threshold=threshold,
-            inference="goodness",
-            head_learning_rate=1.0,
-            goodness=goodness,
-            sharpness=sharpness,
-            read_out=read_out,
-        )
         self.causal = collaboration == "causal"
-        self.layer_order = layer_order
-        self.greedy_epochs = greedy_epochs
 
-    # A layer by itself does not know the goodness of the others, so the pairs' own step would be plain FF.
+    @property
+    def top_signal(self) -> bool:
+        return not self.causal
+
+    # A layer alone does not know the goodness of the others, so the step of a pair would be Forward-Forward.
     layer_step = Method.layer_step
 
     def units(self, layer: int) -> int:
@@ -94,13 +72,13 @@ class LayerCollab(ThresholdMethod):
 
     def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
         """One pass gives the goodness of all layers before any of them steps; each graph is of one block."""
-        h, _ = self.training_inputs(batch)
+        h = self.training_inputs(batch)
         goodness = []
         for layer in range(max(stage.blocks) + 1):
             with torch.set_grad_enabled(layer in stage.blocks):
-                activity = self.activity(layer, h)
-                goodness.append(self.goodness(layer, activity))
-            h = self.next_input(layer, h, activity.detach())
+                features = self.features(layer, h)
+                goodness.append(self.goodness(layer, features))
+            h = self.next_input(layer, features.detach(), h)
         for layer in stage.blocks:
             counted = [goodness[i] if i == layer else goodness[i].detach() for i in self._counted(layer)]
             loss = self.pair_loss(layer, *torch.stack(counted).sum(0).chunk(2))
@@ -112,6 +90,6 @@ class LayerCollab(ThresholdMethod):
         return range(layer + 1 if self.causal else len(self.blocks))
 
     @property
-    def _upper(self) -> Sequence[int]:
-        """The layers that predict: all, for it is their sum that is trained."""
+    def upper_layers(self) -> Sequence[int]:
+        """The layers that predict: all of them, because their sum is what is trained."""
         return range(len(self.blocks))

@@ -2,18 +2,19 @@
 
 import math
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hff import functional
+from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods.families.local import LocalMethod
-from hff.methods.method import MethodInfo, ReadOut, register
+from hff.methods.method import MethodInfo, register
 from hff.modules.feedback import FeedbackLinear
-from hff.networks import Network, Shape
+from hff.networks import AffineBlock, AffineRow, Network, Shape
 
 
 @register
@@ -39,6 +40,7 @@ class LocalErrors(LocalMethod):
         passes="1",
         needs_negatives=False,
         gradient_reach=0,
+        supports="any",
         data_parallel=False,
     )
 
@@ -52,9 +54,9 @@ class LocalErrors(LocalMethod):
         decoder_dim: int = 4096,
         bio: bool = False,
         code_dim: int = 128,
-        read_out: ReadOut = "last",
+        **options: Any,
     ) -> None:
-        super().__init__(network, classes, read_out=read_out)
+        super().__init__(network, classes, **options)
         if not 0 < similarity_weight < 1:
             raise UserError(
                 f"similarity_weight must lie between 0 and 1, not {similarity_weight:g}; loss pred or sim "
@@ -62,12 +64,14 @@ class LocalErrors(LocalMethod):
             )
         if min(decoder_dim, code_dim) < 1:
             raise UserError("decoder_dim and code_dim must be at least 1.")
-        if loss == "sim" and read_out != "last":
+        if loss == "sim" and self.read_out != "last":
             raise UserError("With loss sim only the classifier on top has scores; leave read_out at last.")
         self.similarity_weight = {"pred": 0.0, "sim": 1.0}.get(loss, similarity_weight)
         for layer in range(len(self.blocks)):
             block = self.block(layer)
-            shape = block.map_shape if self._judges_map(layer) else block.out_shape
+            shape = block.out_shape
+            if isinstance(block, AffineBlock) and self._judges_map(layer):
+                shape = block.map_shape
             self.heads[layer] = (
                 BioJudge(shape, classes, decoder_dim, code_dim, predicts=loss != "sim")
                 if bio
@@ -75,21 +79,26 @@ class LocalErrors(LocalMethod):
             )
         self.classifier = zeroed(nn.Linear(self.block(len(self.blocks) - 1).out_features, classes))
 
-    def activity(self, layer: int, h: Tensor) -> Tensor:
+    def features(self, layer: int, h: Tensor) -> Tensor:
         block = self.block(layer)
-        return block.activate(block.preactivation(h)) if self._judges_map(layer) else block.activity(h)
+        if isinstance(block, AffineBlock) and self._judges_map(layer):
+            return block.activate(block.preactivation(h))
+        return block.activity(h)
 
-    def next_input(self, layer: int, activity: Tensor) -> Tensor:
+    def next_input(self, layer: int, features: Tensor, h: Tensor) -> Tensor:
         block = self.block(layer)
-        h = block.pooled(activity) if self._judges_map(layer) else activity
-        # Whole channels are dropped, as published; that pooling comes first changes nothing then.
-        drop = F.dropout2d if h.dim() == 4 else F.dropout
-        return drop(h, block.row.dropout, block.training)
+        out = features
+        if isinstance(block, AffineBlock) and self._judges_map(layer):
+            out = block.pooled(features)
+        # Whole channels are dropped, as published, so it makes no difference that pooling comes first.
+        drop = F.dropout2d if out.dim() == 4 else F.dropout
+        return drop(out, block.dropout.p, block.training)
 
-    def scores(self, layer: int, activity: Tensor) -> Tensor:
-        return self._judge(layer).scores(activity)
+    def scores(self, layer: int, features: Tensor) -> Tensor:
+        return self._judge(layer).scores(features)
 
-    def loss(self, layer: int, activity: Tensor, y: Tensor) -> Tensor:
+    def loss(self, layer: int, features: Tensor, batch: Batch) -> Tensor:
+        activity, y = features, batch.y
         judge, share = self._judge(layer), self.similarity_weight
         if share == 0:
             return judge.prediction_loss(activity, y)
@@ -97,14 +106,16 @@ class LocalErrors(LocalMethod):
             return judge.similarity_loss(activity, y)
         return (1 - share) * judge.prediction_loss(activity, y) + share * judge.similarity_loss(activity, y)
 
-    def layer_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
+    def layer_scores(self, x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
         if self.similarity_weight < 1:
-            return super().layer_scores(x)
-        return self.scores_of([len(self.blocks) - 1], x)
+            return super().layer_scores(x, depth)
+        return self.scores_of([len(self.blocks) - 1], x, depth)
 
     def _judges_map(self, layer: int) -> bool:
         """Whether the map before pooling is judged, as published; not where a norm follows that learns."""
         row = self.block(layer).row
+        if not isinstance(row, AffineRow):
+            return False
         return row.kind == "conv" and (row.norm == "none" or row.norm_at != "output")
 
     def _judge(self, layer: int) -> "Judge":

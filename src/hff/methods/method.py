@@ -1,6 +1,5 @@
 """The contract of a learning rule, and the registry of all rules."""
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,20 +7,24 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from hff.batch import Batch
-from hff.errors import UserError, unknown
-from hff.networks import Block, Network
+from hff.config import check_options
+from hff.errors import UserError
+from hff.networks import AffineBlock, Block, Network
 from hff.randomness import seed_of
+from hff.registry import Registry
 
 ReadOut = Literal["last", "best", "mean"] | int
-LayerOrder = Literal["joint", "greedy"]
-GreedyEpochs = Literal["each", "shared"]
 
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """What a method declares about itself; lists, docs and tests read it."""
+    """What a method declares about itself; listings, docs and tests read it.
+
+    Where options decide, the property of the same name of the instance has the last word.
+    """
 
     title: str
     paper: str
@@ -29,20 +32,26 @@ class MethodInfo:
     """Forward passes for one prediction, as a formula in C, the number of classes, by default options."""
     needs_negatives: bool
     gradient_reach: int | Literal["all"]
-    """How many blocks below its own the loss of a block reaches; 0 is strictly local."""
-    supports: frozenset[str] = frozenset({"linear", "conv"})
-    """Kinds of rows that the rule can train."""
+    """How many blocks below its own the gradient of a block's loss reaches; 0 is strictly local."""
+    top_signal: bool = False
+    """Whether what a block learns depends on the blocks above it, by gradient or by any other signal."""
+    supports: frozenset[str] | Literal["any"] = frozenset({"linear", "conv"})
+    """Kinds of rows that the rule can train; "any" is for rules that need no more than a block's activity."""
     data_parallel: bool = True
     """False: a loss relates the samples of a batch to each other, so its parts do not add up to the whole."""
     layer_local: bool = True
-    """Whether the rule has a `layer_step`, on which pipelining over layers rests."""
+    """Whether the rule has a `layer_step`, which is what layers can be pipelined by."""
+    steps_within_batch: bool = False
+    """Whether parameters step while the gradients of the same batch are still being computed."""
+    autocast: bool = True
+    """Whether the rule can be trained in bfloat16."""
     learning_rate: float = 1e-3
-    """A rate for short trainings with Adam, as short trials on MNIST's validation images chose it."""
+    """A learning rate for short trainings with Adam, chosen on MNIST's validation images."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of the training: these blocks learn for so many epochs; all others rest."""
+    """A part of the training: these blocks learn for this many epochs; all others are frozen."""
 
     name: str
     blocks: tuple[int, ...]
@@ -52,14 +61,12 @@ class Stage:
     labels: bool = True
     """False: the blocks learn without labels."""
     predicts: bool = True
-    """False: what predicts learns in a later stage, so there is nothing to validate yet."""
-    digests: bool = False
-    """True: all blocks rest, so that `digest` makes the same of a sample in every epoch and may be kept."""
+    """False: the read-out is trained in a later stage, so there is nothing to validate yet."""
 
 
 @dataclass(frozen=True)
 class ParameterSet:
-    """Parameters that share their optimiser settings."""
+    """Parameters that share their optimizer settings."""
 
     parameters: list[nn.Parameter]
     learning_rate: float = 1.0
@@ -67,35 +74,38 @@ class ParameterSet:
     weight_decay: float | None = None
     """None: the weight decay of the run."""
     raw_update: bool = False
-    """True: the gradient is subtracted as it is; the rule has rates, decay and layer_order of its own."""
+    """True: the gradient is subtracted as it is; the rule has its own rates, decay and schedule."""
 
 
 class Method(nn.Module, ABC):
     """A learning rule with the blocks, heads and prototypes that it trains.
 
-    A local rule implements `layer_step` and inherits `update`; any other rule overrides `update` and writes
-    `.grad` itself. Gradients are added to, as means over the samples of the batch.
+    Everything about a layer rests on one primitive: `features`, which the layer is judged by, and
+    `next_input`, which the next block gets. A local rule derives from `LocalMethod` and adds scores and a
+    loss. Any other rule overrides `update` and writes `.grad` itself, as means over the samples of the batch.
+
+    Args:
+        read_out: whose scores decide: the last layer's, the best layer's on validation, the mean, or those of
+            the layer with this number.
     """
 
     name: ClassVar[str]
     info: ClassVar[MethodInfo]
     views: int = 1
-    """How many variations of each sample a batch shall have, each augmented on its own."""
-    layer_order: LayerOrder = "joint"
-    """Whether each batch trains all blocks, or one block after the other is trained."""
-    greedy_epochs: GreedyEpochs = "each"
-    """Whether each block gets all epochs when greedy, or the blocks share them."""
+    """How many variations of each sample a batch has, each augmented on its own."""
+    fixed_inputs: bool = True
+    """Whether the input of the first block is a function of the sample alone, without label or noise."""
     best_layer: Tensor
 
     def __init__(
         self,
         network: Network,
         classes: int,
+        blocks: Sequence[nn.Module] | None = None,
         *,
         read_out: ReadOut = "last",
-        blocks: Sequence[nn.Module] | None = None,
     ) -> None:
-        """blocks: those of the rule itself, where they are more than rows of the network."""
+        """blocks: those of the rule itself, where they are more than the rows of the network."""
         super().__init__()
         if classes < 2:
             raise UserError(f"A classifier needs at least 2 classes, but the data has {classes}.")
@@ -104,22 +114,22 @@ class Method(nn.Module, ABC):
         self.blocks = nn.ModuleList(network.blocks() if blocks is None else blocks)
         self.register_buffer("best_layer", torch.tensor(len(self.blocks) - 1))
         if isinstance(read_out, int) and not -len(self.blocks) <= read_out < len(self.blocks):
-            raise UserError(f"read_out {read_out} is no layer of a network with {len(self.blocks)} layers.")
+            raise UserError(f"read_out {read_out} is not a layer: the network has {len(self.blocks)} layers.")
 
-    def block(self, layer: int) -> Block:
-        block = self.blocks[layer]
-        assert isinstance(block, Block)
-        return block
+    # What the rule is and can do
 
     @classmethod
     def unsupported_reason(cls, network: Network, classes: int) -> str | None:
         """Why the rule cannot train this network, in one sentence; None if it can."""
-        refused = {row.kind for row in network.rows} - cls.info.supports
-        if not refused:
+        supported = cls.info.supports
+        if supported == "any":
+            return None
+        others = {row.kind for row in network.rows} - supported
+        if not others:
             return None
         return (
-            f"{cls.info.title} trains {' and '.join(sorted(cls.info.supports))} layers only, but network "
-            f"{network.name!r} has {' and '.join(sorted(refused))} layers; choose another network."
+            f"{cls.info.title} trains {' and '.join(sorted(supported))} layers only, but network "
+            f"{network.name!r} has {' and '.join(sorted(others))} layers; choose another network."
         )
 
     @property
@@ -127,64 +137,107 @@ class Method(nn.Module, ABC):
         """Forward passes for one prediction."""
         return self.classes if self.info.passes == "C" else int(self.info.passes)
 
+    @property
+    def layer_local(self) -> bool:
+        """Whether `layer_step` is all that a block learns by, so that layers can be pipelined."""
+        return self.info.layer_local
+
+    @property
+    def top_signal(self) -> bool:
+        """Whether what a block learns depends on the blocks above it."""
+        return self.info.top_signal
+
+    @property
+    def samples_interact(self) -> bool:
+        """Whether the samples of a batch affect each other: by the loss, or by batch norm."""
+        normed = any(isinstance(module, _BatchNorm) for module in self.modules())
+        return normed or not self.info.data_parallel
+
+    @property
+    def steps_within_batch(self) -> bool:
+        """Whether parameters step while the gradients of the same batch are still being computed."""
+        return self.info.steps_within_batch
+
+    # The parts of the training
+
     def stages(self, epochs: int) -> list[Stage]:
-        """The parts of the training, in order: all blocks at once, or one after the other."""
-        depth = len(self.blocks)
-        if self.layer_order == "joint":
-            return [Stage("joint", tuple(range(depth)), epochs)]
-        if self.greedy_epochs == "each":
-            spans = [epochs] * depth
-        else:
-            spans = [epochs // depth + (layer < epochs % depth) for layer in range(depth)]
-        return [Stage(f"layer {layer}", (layer,), span) for layer, span in enumerate(spans)]
+        """The stages of the training, in order."""
+        return [Stage("joint", tuple(range(len(self.blocks))), epochs)]
 
     def prepare(self, stage: Stage, batches: Callable[[], Iterable[Batch]]) -> None:
-        """Sets what depends on the data before a stage begins; `batches` walks the training split once."""
+        """Sets what depends on the data before a stage begins; `batches` iterates over the training split."""
 
     def enter(self, stage: Stage) -> None:
-        """Training mode for the blocks that learn, evaluation mode for those at rest."""
+        """Training mode for the blocks that learn, evaluation mode for those that are frozen."""
         self.train()
         for layer, block in enumerate(self.blocks):
             block.train(layer in stage.blocks)
 
     def parameter_groups(self, stage: Stage) -> dict[str, list[ParameterSet]]:
-        """What learns in a stage: the groups that `update` names, each with an optimiser of its own."""
+        """What learns in a stage: the groups that `update` names, each with an optimizer of its own."""
         return {
-            group_name(layer): [ParameterSet(list(self.block(layer).parameters()))] for layer in stage.blocks
+            group_name(layer): [ParameterSet(list(self.blocks[layer].parameters()))] for layer in stage.blocks
         }
 
-    def training_inputs(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The input of the first block, and the labels that go with it."""
-        return batch.x, batch.y
+    # One layer
 
-    def layer_step(self, layer: int, h: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    def block(self, layer: int) -> Block:
+        block = self.blocks[layer]
+        assert isinstance(block, Block)
+        return block
+
+    def affine_block(self, layer: int) -> AffineBlock:
+        """A block of a rule that trains affine layers only."""
+        block = self.blocks[layer]
+        assert isinstance(block, AffineBlock)
+        return block
+
+    def stem(self, x: Tensor) -> Tensor:
+        """The input of the first block, from the input of the network."""
+        return x
+
+    def features(self, layer: int, h: Tensor) -> Tensor:
+        """What a layer is judged by, from the input h [B, *in_shape] of its block."""
+        return self.block(layer).activity(h)
+
+    def next_input(self, layer: int, features: Tensor, h: Tensor) -> Tensor:
+        """The input of the next block, from the features of this layer and the input h of its block."""
+        out: Tensor = self.block(layer).dropout(features)
+        return out
+
+    def forward_block(self, layer: int, h: Tensor) -> Tensor:
+        """The input of the next block, from the input of this one."""
+        return self.next_input(layer, self.features(layer, h), h)
+
+    # Training
+
+    def training_inputs(self, batch: Batch) -> Tensor:
+        """The input of the first block that the batch has not passed yet."""
+        return batch.x if batch.depth else self.stem(batch.x)
+
+    def layer_step(self, layer: int, h: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Forward of one block on its input h, local loss, `backward()`.
 
         Returns the loss and the detached input of the next block, both computed before the step.
         """
         raise UserError(f"{self.info.title} has no local step, so its layers cannot be trained one by one.")
 
-    def forward_block(self, layer: int, h: Tensor) -> Tensor:
-        """The input of the next block, from the input of this one."""
-        out: Tensor = self.blocks[layer](h)
-        return out
-
     def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
         """Yields (group, loss) as soon as the gradients of a group are complete; the loop then steps it."""
-        h, y = self.training_inputs(batch)
-        yield from self.train_blocks(h, y, stage, max(stage.blocks, default=-1) + 1)
+        depth = max(stage.blocks, default=-1) + 1
+        yield from self.train_blocks(self.training_inputs(batch), batch, stage, depth)
 
     def train_blocks(
-        self, h: Tensor, y: Tensor, stage: Stage, depth: int
+        self, h: Tensor, batch: Batch, stage: Stage, depth: int
     ) -> Generator[tuple[str, Tensor], None, Tensor]:
-        """Takes h through the first `depth` blocks, those of the stage learning by `layer_step`.
+        """Takes h through the first `depth` blocks; those of the stage learn by `layer_step`.
 
-        Yields like `update` and returns what the last block hands on. Only one block's graph is alive at any
+        Yields like `update` and returns the output of the last block. Only one block's graph is alive at any
         moment.
         """
-        for layer in range(depth):
+        for layer in range(batch.depth, depth):
             if layer in stage.blocks:
-                loss, h = self.layer_step(layer, h, y)
+                loss, h = self.layer_step(layer, h, batch)
                 yield group_name(layer), loss
             else:
                 with torch.no_grad():
@@ -192,7 +245,7 @@ class Method(nn.Module, ABC):
         return h
 
     def after_step(self, group: str) -> None:
-        """What follows an optimiser step of a group: renormalisation, moving averages."""
+        """What follows an optimizer step of a group: renormalization, moving averages."""
 
     def reduced_buffers(self) -> list[Tensor]:
         """Sums and counts of the batch that workers add up before `after_step`."""
@@ -202,26 +255,47 @@ class Method(nn.Module, ABC):
         """Numbers worth watching, by name; the loop records them after every epoch."""
         return {}
 
+    # Frozen blocks
+
+    def frozen_depth(self, stage: Stage) -> int:
+        """How many of the lowest blocks give the same output for a sample in every epoch of a stage."""
+        return min(stage.blocks, default=len(self.blocks)) if self.fixed_inputs else 0
+
+    @torch.no_grad()
+    def frozen_features(self, x: Tensor, depth: int) -> Tensor:
+        """The input of block `depth`, from inputs [B, ...] of the network: what the loop caches."""
+        h = self.stem(x)
+        for layer in range(depth):
+            h = self.forward_block(layer, h)
+        return h
+
+    def scored_layers(self, depth: int) -> Sequence[int]:
+        """The layers that `layer_scores` scores from the frozen features of this depth."""
+        return range(min(depth, len(self.blocks) - 1), len(self.blocks))
+
+    def reads_out_from(self, depth: int) -> bool:
+        """Whether the frozen features of this depth suffice for the read-out, whichever layer is the best."""
+        wanted = range(len(self.blocks)) if self.read_out == "best" else self.read_out_layers
+        return set(wanted) <= set(self.scored_layers(depth))
+
+    # Prediction
+
     @abstractmethod
-    def layer_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """Yields (layer, scores [B, C]) lazily, in order, for the layers that have scores."""
+    def layer_scores(self, x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
+        """Yields (layer, scores [B, C]) lazily, in order, for the layers that have scores.
 
-    def digest(self, x: Tensor) -> Tensor:
-        """All that a stage with `digests` needs of inputs [B, ...]: [B, D]."""
-        raise NotImplementedError
-
-    def digest_scores(self, digest: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """Yields what `layer_scores` would for the inputs of these digests [B, D]."""
-        raise NotImplementedError
+        With a depth above 0, x are the `frozen_features` of that depth, and only the `scored_layers` of that
+        depth are scored.
+        """
 
     def observe_validation(self, accuracy: dict[int, float]) -> None:
-        """Told the accuracy of each layer on the validation split after every epoch."""
+        """Receives the accuracy of each layer on the validation split after every epoch."""
         if accuracy:
             self.best_layer.fill_(max(accuracy, key=lambda layer: (accuracy[layer], layer)))
 
     @property
     def read_out_layers(self) -> Sequence[int]:
-        """The layers that have a say in the read-out."""
+        """The layers whose scores make up the prediction."""
         if self.read_out == "mean":
             return range(len(self.blocks))
         if self.read_out == "best":
@@ -233,16 +307,16 @@ class Method(nn.Module, ABC):
         return torch.stack([scores[layer] for layer in self.read_out_layers if layer in scores]).mean(0)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The final scores [B, C], by the chosen read-out; layers above the last voter are not computed."""
-        read_out_layers, found = self.read_out_layers, {}
+        """The final scores [B, C], by the chosen read-out; layers above it are not computed."""
+        wanted, found = self.read_out_layers, {}
         for layer, scores in self.layer_scores(x):
-            if layer in read_out_layers:
+            if layer in wanted:
                 found[layer] = scores
-            if layer >= max(read_out_layers):
+            if layer >= max(wanted):
                 break
         if not found:
             raise UserError(
-                f"Layer {max(read_out_layers)} of {self.info.title} gives no scores, so it cannot be read out."
+                f"Layer {max(wanted)} of {self.info.title} has no scores; choose another read_out."
             )
         return self.combine_scores(found)
 
@@ -253,31 +327,27 @@ def group_name(layer: int) -> str:
 
 
 def group_layer(group: str) -> int | None:
-    """The layer that `group_name` named; None if the group is no block's."""
+    """The layer that `group_name` named; None for a group that does not belong to one block."""
     number = group.removeprefix("block")
     return int(number) if number.isdigit() else None
 
 
-methods: dict[str, type[Method]] = {}
-"""Every learning rule by name; the keyword-only parameters of its `__init__` are its configuration."""
+methods: Registry[type[Method]] = Registry("method", "hff.methods")
+"""Every learning rule by name; the keyword-only parameters of its `__init__` are its options."""
 
 
 def register(method: type[Method]) -> type[Method]:
-    methods[method.name] = method
+    """Adds a method to the registry, under its `name`."""
+    methods.add(method.name, method)
     return method
 
 
 def create_method(name: str, network: Network, classes: int, *, seed: int = 0, **options: Any) -> Method:
-    """A method on fresh blocks, initialised by the seed alone; torch's global generator is left as it was."""
-    if name not in methods:
-        raise unknown("method", name, methods)
-    method = methods[name]
-    valid = [p.name for p in inspect.signature(method).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    for option in options:
-        if option not in valid:
-            raise unknown(f"parameter of method {name!r}:", option, valid)
-    if unsupported_reason := method.unsupported_reason(network, classes):
-        raise UserError(unsupported_reason)
+    """A method on new blocks, initialized by the seed alone; torch's global generator is left unchanged."""
+    method = methods.find(name)
+    check_options(method, options, f"method {name!r}")
+    if reason := method.unsupported_reason(network, classes):
+        raise UserError(reason)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, "initialisation"))
         return method(network, classes, **options)

@@ -1,9 +1,11 @@
 """Mono-Forward: every layer projects its activity to class scores and learns by their cross-entropy."""
 
+from typing import Any
+
 from torch import nn
 
 from hff.methods.families.local import LocalMethod
-from hff.methods.method import GreedyEpochs, LayerOrder, MethodInfo, ReadOut, register
+from hff.methods.method import MethodInfo, register
 from hff.modules.heads import Head
 from hff.networks import Network
 
@@ -15,8 +17,6 @@ class MonoForward(LocalMethod):
     Args:
         grid: side of the grid that a map is average-pooled to before the projection; 1 is global pooling, 0
             projects the whole map.
-        layer_order: update all layers with each batch (joint), or one layer after the other (greedy).
-        greedy_epochs: whether each layer gets all epochs when greedy, or the layers share them.
         read_out: the last layer's scores, or the mean of all, which decides like their sum.
     """
 
@@ -28,6 +28,7 @@ class MonoForward(LocalMethod):
         passes="1",
         needs_negatives=False,
         gradient_reach=0,
+        supports="any",
         learning_rate=3e-3,
     )
 
@@ -37,13 +38,9 @@ class MonoForward(LocalMethod):
         classes: int,
         *,
         grid: int = 4,
-        layer_order: LayerOrder = "joint",
-        greedy_epochs: GreedyEpochs = "each",
-        read_out: ReadOut = "last",
+        **options: Any,
     ) -> None:
-        super().__init__(network, classes, read_out=read_out)
-        self.layer_order = layer_order
-        self.greedy_epochs = greedy_epochs
+        super().__init__(network, classes, **options)
         self.heads = nn.ModuleList(
             Head(self.block(layer).out_shape, grid=grid, channels=classes, bias=False)
             for layer in range(len(self.blocks))

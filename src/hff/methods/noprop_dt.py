@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from hff import functional
 from hff.batch import Batch
 from hff.errors import UserError
-from hff.methods.method import Method, MethodInfo, ParameterSet, ReadOut, Stage, group_name, register
-from hff.networks import Network, Row, Shape
+from hff.methods.method import Method, MethodInfo, ParameterSet, Stage, group_name, register
+from hff.networks import AffineRow, Network, Shape
 from hff.randomness import permutation
 
 
@@ -46,10 +46,13 @@ class NoProp(Method):
         gradient_reach=0,
         data_parallel=False,
         layer_local=False,
+        steps_within_batch=True,
+        autocast=False,
         learning_rate=3e-3,
     )
     embedding: Tensor
     noise: Tensor
+    fixed_inputs = False
 
     def __init__(
         self,
@@ -64,7 +67,7 @@ class NoProp(Method):
         blocks_per_step: Literal["all"] | int = "all",
         width: int = 256,
         noise_samples: int = 5,
-        read_out: ReadOut = "last",
+        **options: Any,
     ) -> None:
         blocks_per_step = steps if blocks_per_step == "all" else blocks_per_step
         for option, value, least in (
@@ -81,7 +84,7 @@ class NoProp(Method):
                 raise UserError(f"{option} must be above 0, not {weight:g}.")
         shape = {"one_hot": (classes,), "learned": (embedding_dim,), "prototype": network.in_shape}[embedding]
         denoisers = [Denoiser(network, shape, classes, width) for _ in range(steps)]
-        super().__init__(network, classes, read_out=read_out, blocks=denoisers)
+        super().__init__(network, classes, denoisers, **options)
         self.steps = steps
         self.from_images = embedding == "prototype"
         self.dim = math.prod(shape)
@@ -160,7 +163,7 @@ class NoProp(Method):
         scores: Tensor = self.blocks[block](x, z)
         return torch.softmax(scores, 1) @ self.embedding
 
-    def layer_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
+    def layer_scores(self, x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
         # [N, D] with N = noise samples times B, one whole batch after the other.
         noise = [draws.repeat_interleave(len(x), 0) for draws in self.noise.unbind(1)]
         z = noise[0]
@@ -181,13 +184,13 @@ class Denoiser(nn.Module):
         path = _normed_end(network, width)
         self.shape = shape
         self.image = nn.Sequential(*path.blocks())
-        unit = Row("linear", width, norm="batch")
+        unit = AffineRow("linear", width, norm="batch")
         entry = path if len(shape) > 1 else Network("label path", shape, (unit,))
         ends = path.rows[-1].width, entry.rows[-1].width
         again = replace(unit, width=ends[1])
         self.label = nn.Sequential(*entry.blocks())
         self.residual = _stack(ends[1], again, replace(again, activation="identity"))
-        scores = Row("linear", classes, activation="identity")
+        scores = AffineRow("linear", classes, activation="identity")
         self.fusion = _stack(sum(ends), unit, replace(unit, width=width // 2), scores)
 
     def forward(self, x: Tensor, z: Tensor) -> Tensor:
@@ -200,12 +203,15 @@ class Denoiser(nn.Module):
 def _normed_end(network: Network, width: int) -> Network:
     """The network with a last row of units that are normed and nothing else; its own one if it has that."""
     last = network.rows[-1]
+    assert isinstance(last, AffineRow)
     if (last.kind, last.norm, last.activation) == ("linear", "batch", "identity"):
         return network
-    return replace(network, rows=(*network.rows, Row("linear", width, norm="batch", activation="identity")))
+    return replace(
+        network, rows=(*network.rows, AffineRow("linear", width, norm="batch", activation="identity"))
+    )
 
 
-def _stack(inputs: int, *rows: Row) -> nn.Sequential:
+def _stack(inputs: int, *rows: AffineRow) -> nn.Sequential:
     return nn.Sequential(*Network("denoiser", (inputs,), rows).blocks())
 
 

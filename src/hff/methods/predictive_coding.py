@@ -10,9 +10,9 @@ from torch import Tensor
 
 from hff.batch import Batch
 from hff.errors import UserError
+from hff.methods.families.top_error import needs_derivatives
 from hff.methods.method import Method, MethodInfo, ParameterSet, Stage, register
-from hff.modules.feedback import with_output
-from hff.networks import WITHOUT_GRADIENT, Block, Network
+from hff.networks import Block, Network
 
 
 @dataclass
@@ -46,7 +46,7 @@ class PredictiveCoding(Method):
         output: squared error of the output, or cross-entropy of its softmax.
         nudge: the output is clamped at this share of the way to the label: 1 is the label itself; below 0 it
             is pushed away, and learns the opposite.
-        centred: infer with both signs of the nudge and take the mean of both gradients.
+        centered: infer with both signs of the nudge and take the mean of both gradients.
     """
 
     name = "predictive_coding"
@@ -58,7 +58,9 @@ class PredictiveCoding(Method):
         passes="1",
         needs_negatives=False,
         gradient_reach="all",
+        top_signal=True,
         layer_local=False,
+        autocast=False,
         learning_rate=3e-3,
     )
     energies: Tensor
@@ -74,7 +76,7 @@ class PredictiveCoding(Method):
         inference_momentum: float = 0.0,
         output: Literal["squared", "cross_entropy"] = "squared",
         nudge: float = 1.0,
-        centred: bool = False,
+        centered: bool = False,
     ) -> None:
         if inference_steps < 1:
             raise UserError(f"inference_steps must be at least 1, not {inference_steps}.")
@@ -84,31 +86,33 @@ class PredictiveCoding(Method):
             raise UserError(f"inference_momentum must be at least 0 and below 1, not {inference_momentum:g}.")
         if nudge == 0:
             raise UserError("nudge must not be 0, for nothing would be learned; 1 clamps the label.")
-        if centred and variant == "incremental":
+        if centered and variant == "incremental":
             raise UserError(
-                "centred compares both nudges at the same weights, which change within a batch if variant is "
-                "incremental; use standard."
+                "centered compares both nudges at the same weights, but variant incremental changes them "
+                "within a batch; use standard."
             )
-        super().__init__(with_output(network, classes), classes)
+        super().__init__(network.with_output(classes), classes)
         self.variant = variant
         self.inference_steps = inference_steps
         self.inference_rate = inference_rate
         self.inference_momentum = inference_momentum
         self.output = output
-        self.nudges = (nudge, -nudge) if centred else (nudge,)
+        self.nudges = (nudge, -nudge) if centered else (nudge,)
         self.register_buffer("energies", torch.zeros(len(self.blocks)))
 
     @classmethod
     def unsupported_reason(cls, network: Network, classes: int) -> str | None:
         title = cls.info.title
-        if flat := {row.activation for row in network.rows} & WITHOUT_GRADIENT:
-            return f"{title} needs activations with a derivative, which {flat.pop()!r} has not."
-        if any(row.norm == "batch" or row.dropout for row in network.rows):
+        if any(row.norm == "batch" or row.dropout for row in network.affine_rows):
             return (
                 f"{title} predicts the same activities again and again, but network {network.name!r} has "
                 f"batch norm or dropout, whose predictions change; choose a network without them."
             )
-        return super().unsupported_reason(network, classes)
+        return super().unsupported_reason(network, classes) or needs_derivatives(cls, network)
+
+    @property
+    def steps_within_batch(self) -> bool:
+        return self.variant == "incremental"
 
     def diagnostics(self) -> dict[str, float]:
         """The energy of each layer after inference, mean over the samples of the last batch."""
@@ -212,7 +216,7 @@ class PredictiveCoding(Method):
             return F.cross_entropy(output, y)
         return 0.5 * (output - F.one_hot(y, self.classes)).square().sum(1).mean()
 
-    def layer_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
+    def layer_scores(self, x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
         h = x
         for block in self.blocks:
             h = block(h)

@@ -1,13 +1,13 @@
 """Scalable Forward-Forward: a small convolution beside every block gives the goodness of each class."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hff import functional
 from hff.methods.families.local import LocalMethod
-from hff.methods.method import MethodInfo, ReadOut, register
+from hff.methods.method import MethodInfo, register
 from hff.networks import Block, Network
 
 
@@ -32,6 +32,7 @@ class ScalableForwardForward(LocalMethod):
         passes="1",
         needs_negatives=False,
         gradient_reach=0,
+        supports="any",
     )
 
     def __init__(
@@ -42,22 +43,22 @@ class ScalableForwardForward(LocalMethod):
         kernel: Literal[1, 3, 5] = 3,
         aux_learning_rate: float = 1.0,
         aux_weight_decay: float = 1e-4,
-        read_out: ReadOut = "last",
+        **options: Any,
     ) -> None:
-        super().__init__(network, classes, read_out=read_out)
+        super().__init__(network, classes, **options)
         self.heads = nn.ModuleList(
             _auxiliary(self.block(layer), classes, kernel) for layer in range(len(self.blocks))
         )
         self.head_learning_rate = aux_learning_rate
         self.head_weight_decay = aux_weight_decay
 
-    def scores(self, layer: int, activity: Tensor) -> Tensor:
-        # The square keeps pooling from coming first: the mean of squares is not the square of the mean.
-        return functional.group_goodness(self.heads[layer](activity), self.classes)
+    def scores(self, layer: int, features: Tensor) -> Tensor:
+        # Pooling cannot come first because of the square: the mean of squares is not the square of the mean.
+        return functional.group_goodness(self.heads[layer](features), self.classes)
 
-    def next_input(self, layer: int, activity: Tensor) -> Tensor:
-        """The activity at zero mean and unit variance, as only the next block gets it."""
-        return super().next_input(layer, F.layer_norm(activity, self.block(layer).out_shape))
+    def next_input(self, layer: int, features: Tensor, h: Tensor) -> Tensor:
+        """The activity at zero mean and unit variance; only the next block gets it like this."""
+        return super().next_input(layer, F.layer_norm(features, self.block(layer).out_shape), h)
 
 
 def _auxiliary(block: Block, classes: int, kernel: int) -> nn.Module:
@@ -68,7 +69,7 @@ def _auxiliary(block: Block, classes: int, kernel: int) -> nn.Module:
     width = block.out_shape[0]
     auxiliary = (
         nn.Linear(width, classes)
-        if block.row.kind == "linear"
+        if len(block.out_shape) == 1
         else nn.Conv2d(width, classes, kernel, padding=kernel // 2)
     )
     nn.init.normal_(auxiliary.weight, std=auxiliary.weight[0].numel() ** -0.5)

@@ -1,15 +1,15 @@
 """Greedy layer-wise learning: every layer is trained with a small classifier that is thrown away later."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from hff.errors import UserError
 from hff.methods.families.local import LocalMethod
-from hff.methods.method import GreedyEpochs, LayerOrder, MethodInfo, ReadOut, register
-from hff.networks import Block, Network, Row, Shape
+from hff.methods.method import MethodInfo, register
+from hff.networks import AffineRow, Network, Shape
 
 
 @register
@@ -24,8 +24,6 @@ class SimCNN(LocalMethod):
         auxiliary_norm: norm of the hidden convolutions and of the pooled map; the paper has none where
             there are no hidden convolutions, but Adam then learned far more slowly in a short trial.
         grid: side of the grid that a map is average-pooled to before the linear part of its classifier.
-        layer_order: update all layers with each batch (joint), or one layer after the other (greedy).
-        greedy_epochs: whether each layer gets all epochs when greedy, or the layers share them.
         read_out: the last layer's scores, or the mean of all, in which each layer weighs twice the one below.
     """
 
@@ -37,6 +35,7 @@ class SimCNN(LocalMethod):
         passes="1",
         needs_negatives=False,
         gradient_reach=0,
+        supports="any",
         learning_rate=3e-3,
     )
 
@@ -49,37 +48,35 @@ class SimCNN(LocalMethod):
         auxiliary_width: int | None = None,
         auxiliary_norm: Literal["none", "batch"] = "batch",
         grid: int = 2,
-        layer_order: LayerOrder = "joint",
-        greedy_epochs: GreedyEpochs = "each",
-        read_out: ReadOut = "last",
+        **options: Any,
     ) -> None:
-        super().__init__(network, classes, read_out=read_out)
+        super().__init__(network, classes, **options)
         if auxiliary_layers < 0 or grid < 1 or (auxiliary_width is not None and auxiliary_width < 1):
             raise UserError(
                 "auxiliary_width and grid must be at least 1, and auxiliary_layers must not be negative."
             )
-        self.layer_order = layer_order
-        self.greedy_epochs = greedy_epochs
         for layer in range(len(self.blocks)):
             shape = self.block(layer).out_shape
             if len(shape) == 1:
                 self.heads[layer] = nn.Linear(shape[0], classes)
                 continue
-            hidden = Row("conv", auxiliary_width or shape[0], bias=False, norm=auxiliary_norm)
+            hidden = AffineRow("conv", auxiliary_width or shape[0], bias=False, norm=auxiliary_norm)
             self.heads[layer] = auxiliary_classifier(shape, classes, hidden, auxiliary_layers, grid)
 
     def combine_scores(self, scores: Mapping[int, Tensor]) -> Tensor:
-        read_out_layers = [layer for layer in self.read_out_layers if layer in scores]
-        weights = [2.0**layer for layer in read_out_layers]
-        weighted = [weight * scores[layer] for weight, layer in zip(weights, read_out_layers, strict=True)]
+        layers = [layer for layer in self.read_out_layers if layer in scores]
+        weights = [2.0**layer for layer in layers]
+        weighted = [weight * scores[layer] for weight, layer in zip(weights, layers, strict=True)]
         return torch.stack(weighted).sum(0) / sum(weights)
 
 
-def auxiliary_classifier(shape: Shape, classes: int, hidden: Row, layers: int, grid: int) -> nn.Sequential:
+def auxiliary_classifier(
+    shape: Shape, classes: int, hidden: AffineRow, layers: int, grid: int
+) -> nn.Sequential:
     """Hidden layers on a map [B, *shape], then average pooling to a grid, norm, linear scores [B, C]."""
     parts: list[nn.Module] = []
     for _ in range(layers):
-        block = Block(hidden, shape)
+        block = hidden.build(shape)
         parts.append(block)
         shape = block.out_shape
     channels, height, width = shape

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +16,8 @@ from hff.methods.families.hebbian import (
     unit_sums,
     without_biases,
 )
-from hff.methods.method import LayerOrder, MethodInfo, ReadOut, register
-from hff.networks import Network, Norm, Row
+from hff.methods.method import MethodInfo, register
+from hff.networks import AffineRow, Network, Norm
 
 PerBlock = float | tuple[float, ...]
 PRESETS: dict[str, dict[str, tuple[float, ...]]] = {
@@ -52,14 +53,7 @@ class SoftHebb(HebbianMethod):
         radius: length of the weights of a unit at the start, for each block or for all; none is the preset's.
         anti_hebbian: whether all units but the winner move away from the input by their share, or towards it.
         block_batch_size: samples in a batch while the blocks learn.
-        read_out_rule: a softmax layer that learns by its gradient (linear), or the mean of each class
-            (hebbian).
         dropout: share of the features that is dropped while a linear read-out learns.
-        block_epochs: epochs in which the blocks learn, a count or a share below 1, before the read-outs get
-            what is left; none leaves them one.
-        grid: side of the grid that a map is average-pooled to for the read-out; 0 is no pooling.
-        layer_order: all blocks learn in the same pass, or one after the other, each for its block_epochs.
-        read_out: which layer's read-out answers.
     """
 
     name = "softhebb"
@@ -71,6 +65,7 @@ class SoftHebb(HebbianMethod):
         needs_negatives=False,
         gradient_reach=0,
         data_parallel=False,
+        autocast=False,
         learning_rate=3e-3,
     )
 
@@ -85,25 +80,21 @@ class SoftHebb(HebbianMethod):
         radius: PerBlock | None = None,
         anti_hebbian: bool = True,
         block_batch_size: int = 10,
-        read_out_rule: ReadOutRule = "linear",
         dropout: float = 0.5,
+        read_out_rule: ReadOutRule = "linear",
         block_epochs: int | float | None = 0.5,
-        grid: int = 4,
-        layer_order: LayerOrder = "joint",
-        read_out: ReadOut = "last",
+        **options: Any,
     ) -> None:
         if block_batch_size < 1:
             raise UserError(f"block_batch_size must be at least 1, not {block_batch_size}.")
         table = without_biases(network, classes)
         super().__init__(
-            replace(table, rows=tuple(_adapted(row) for row in table.rows)),
+            replace(table, rows=tuple(_adapted(row) for row in table.affine_rows)),
             classes,
+            dropout,
             read_out_rule=read_out_rule,
             block_epochs=block_epochs,
-            grid=grid,
-            layer_order=layer_order,
-            read_out=read_out,
-            dropout=dropout,
+            **options,
         )
         self.block_batch_size = block_batch_size
         self.anti_hebbian = anti_hebbian
@@ -112,11 +103,11 @@ class SoftHebb(HebbianMethod):
         self.rates = _by_block("rate", rate, kinds)
         self.rate_powers = _by_block("rate_power", rate_power, kinds)
         for layer, length in enumerate(_by_block("radius", radius, kinds)):
-            weight = self.block(layer).affine.weight
+            weight = self.affine_block(layer).affine.weight
             nn.init.normal_(weight, std=length / weight[0].numel() ** 0.5)
 
     def change(self, layer: int, x: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-        block, weight = self.block(layer), self.block(layer).affine.weight
+        block, weight = self.affine_block(layer), self.affine_block(layer).affine.weight
         away = distances(weight)
         if self.rates[layer] == 0:
             # The control: only the norm of what the block reads learns.
@@ -134,7 +125,7 @@ class SoftHebb(HebbianMethod):
         """How far the weights of a unit are from unit length in the mean, for each block; 0 is all done."""
         return {
             f"distance from unit length of block {layer}": float(
-                distances(self.block(layer).affine.weight).mean()
+                distances(self.affine_block(layer).affine.weight).mean()
             )
             for layer in range(len(self.blocks))
         }
@@ -146,7 +137,7 @@ def distances(weight: Tensor) -> Tensor:
     return away.abs()
 
 
-def _adapted(row: Row) -> Row:
+def _adapted(row: AffineRow) -> AffineRow:
     # A batch has a channel's value at every position, but of a pixel too few, and of one at the rim none.
     norm: Norm = "batch_plain" if row.kind == "conv" else "layer_plain"
     return replace(row, norm=norm, norm_at="input", activation="triangle")

@@ -1,6 +1,6 @@
 """SymBa: every layer widens the gap between the goodness of the true label and that of a wrong one."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from hff import functional
 from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods.families.pairs import GapMethod, scale_by_fan_in
-from hff.methods.method import GreedyEpochs, LayerOrder, MethodInfo, ReadOut, register
+from hff.methods.method import MethodInfo, register
 from hff.modules.labels import ClassCodes, LabelEncoding, hard_wrong_labels, one_hot_encoding
 from hff.networks import Block, Network
 
@@ -24,12 +24,8 @@ class SymBa(GapMethod):
         code_density: share of ones in the codes.
         label_intensity: the value that marks the label; inputs have about unit power.
         inject: put the code beside the input only, or beside the input of every layer.
-        sharpness: factor of the goodness gap inside the softplus, the paper's alpha.
         negatives: draw wrong labels uniformly, or in proportion to the square root of their goodness (hard),
             which costs the passes of a prediction in every step.
-        layer_order: update all layers with each batch (joint), or one layer after the other (greedy).
-        greedy_epochs: whether each layer gets all epochs when greedy, or the layers share them.
-        read_out: whose goodness decides; the mean of all layers decides like their sum.
     """
 
     name = "symba"
@@ -54,11 +50,8 @@ class SymBa(GapMethod):
         code_density: float = 0.5,
         label_intensity: float = 1.0,
         inject: Literal["input", "every_layer"] = "input",
-        sharpness: float = 4.0,
         negatives: Literal["uniform", "hard"] = "uniform",
-        layer_order: LayerOrder = "joint",
-        greedy_epochs: GreedyEpochs = "each",
-        read_out: ReadOut = "mean",
+        **options: Any,
     ) -> None:
         every_layer = inject == "every_layer"
         if every_layer and label != "codes":
@@ -69,12 +62,10 @@ class SymBa(GapMethod):
         else:
             encoding = one_hot_encoding(network.in_shape, classes, label_intensity)
         blocks = _widened_blocks(network, encoding, code_length) if every_layer else None
-        super().__init__(network, classes, encoding, sharpness=sharpness, read_out=read_out, blocks=blocks)
+        super().__init__(network, classes, encoding, blocks, **options)
         scale_by_fan_in(self)
         self.injected = code_length if every_layer else 0
         self.hard = negatives == "hard"
-        self.layer_order = layer_order
-        self.greedy_epochs = greedy_epochs
 
     def negatives(self, batch: Batch) -> Tensor:
         if not self.hard:
@@ -82,8 +73,17 @@ class SymBa(GapMethod):
         goodness = self._total_goodness(batch.x)
         return hard_wrong_labels(batch.y, goodness.log() / 2, batch.draw("negatives"))
 
-    def next_input(self, layer: int, h: Tensor, activity: Tensor) -> Tensor:
-        out = super().next_input(layer, h, activity)
+    @property
+    def top_signal(self) -> bool:
+        return self.hard
+
+    @property
+    def layer_local(self) -> bool:
+        """Hard negatives are drawn by the goodness of all layers."""
+        return not self.hard
+
+    def next_input(self, layer: int, features: Tensor, h: Tensor) -> Tensor:
+        out = super().next_input(layer, features, h)
         if not self.injected:
             return out
         # At unit power the activity bears the same proportion to the code in every layer as the input does.
@@ -109,6 +109,6 @@ def _widened_blocks(network: Network, encoding: LabelEncoding, code_length: int)
     blocks: list[Block] = []
     shape = encoding.out_shape
     for row in network.rows:
-        blocks.append(Block(row, shape))
+        blocks.append(row.build(shape))
         shape = (blocks[-1].out_features + code_length,)
     return blocks

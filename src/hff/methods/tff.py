@@ -34,6 +34,7 @@ class Trifecta(GapMethod):
         passes="C",
         needs_negatives=True,
         gradient_reach=1,
+        top_signal=True,
         layer_local=False,
     )
     hides_length = False
@@ -75,19 +76,19 @@ class Trifecta(GapMethod):
         return groups
 
     def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
-        h, _ = self.training_inputs(batch)
+        h = self.training_inputs(batch)
         ends = self.window_ends(batch.key)
         if 0 not in ends:
             # The labels belong to the first layer's optimiser: what they got here would never be stepped.
             h = h.detach()
         for layer in range(max(ends) + 1):
-            activity = self.activity(layer, h)
+            features = self.features(layer, h)
             if layer in ends:
-                loss = self.pair_loss(layer, *self.goodness(layer, activity).chunk(2))
+                loss = self.loss(layer, features, batch)
                 loss.backward()
                 yield group_name(layer), loss.detach()
-                activity = activity.detach()
-            h = self.next_input(layer, h, activity)
+                features = features.detach()
+            h = self.next_input(layer, features, h)
 
     def window_ends(self, key: Key) -> Sequence[int]:
         """The layers that have a loss on the batch of this key (seed, stage, epoch, step).

@@ -8,7 +8,6 @@ output's error straight to each block does so by `DirectFeedback`.
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.grad import conv2d_input
 
 from hff.errors import UserError
-from hff.networks import Block, Network, Row, Shape
+from hff.networks import AffineBlock, Shape
 
 Distribution = Literal["normal", "uniform", "signs"]
 Scale = float | Literal["weights", "xavier"] | None
@@ -38,7 +37,7 @@ class Feedback(nn.Module):
 
     def __init__(
         self,
-        block: Block,
+        block: AffineBlock,
         *,
         scale: Scale = None,
         distribution: Distribution = "normal",
@@ -72,7 +71,7 @@ class Feedback(nn.Module):
 class Pass:
     """A forward pass of a block on its input x [B, *in_shape], kept until its error comes back."""
 
-    def __init__(self, block: Block, x: Tensor) -> None:
+    def __init__(self, block: AffineBlock, x: Tensor) -> None:
         with torch.enable_grad():
             self._x = x.detach().requires_grad_()
             self._read = block.affine_input(self._x)
@@ -212,20 +211,6 @@ class FeedbackLinear(nn.Linear):
         return F.linear(x.detach(), self.weight, self.bias) + (back - back.detach())
 
 
-def with_output(network: Network, classes: int) -> Network:
-    """The network with a last row that gives the scores: C units without activation.
-
-    A last linear row of C units becomes it; otherwise one is added, with a bias if the row before has one.
-    """
-    *lower, last = network.rows
-    if last.kind == "linear" and last.width == classes:
-        output = replace(last, activation="identity", dropout=0.0)
-    else:
-        lower.append(last)
-        output = Row("linear", classes, activation="identity", bias=last.bias)
-    return replace(network, rows=(*lower, output))
-
-
 def angle(a: Tensor, b: Tensor) -> float:
     """The angle in degrees between two tensors of one shape; 90 where one is zero."""
     a, b = a.detach().double().flatten(), b.detach().double().flatten()
@@ -234,7 +219,7 @@ def angle(a: Tensor, b: Tensor) -> float:
     return math.degrees(math.acos(float(cosine)))
 
 
-def _standard_deviation(block: Block, scale: Scale) -> float:
+def _standard_deviation(block: AffineBlock, scale: Scale) -> float:
     if isinstance(scale, float | int):
         if scale <= 0:
             raise UserError(f"feedback_scale must be above 0, not {scale:g}.")

@@ -1,21 +1,36 @@
-"""Networks as tables: one `Row` a layer, one `Block` built from each row; no learning rule is known here.
+"""Networks as tables: one row for each layer, one block built from each row. No learning rule is known here.
 
 Importing the package registers all tables.
 """
 
-from hff.networks import direct_feedback, energy, hebbian, rivals, tables
-from hff.networks.block import ACTIVATIONS, WITHOUT_GRADIENT, Activation, Block, Norm, Place, Pool, Row, Shape
+from hff.networks import direct_feedback, energy, hebbian, residual, rivals, tables
+from hff.networks.affine import (
+    ACTIVATIONS,
+    WITHOUT_GRADIENT,
+    Activation,
+    AffineBlock,
+    AffineRow,
+    Norm,
+    Place,
+    Pool,
+)
+from hff.networks.block import Block, Row, Shape
 from hff.networks.network import Network, Table, create_network, networks, register
+from hff.networks.residual import ResidualBlock, ResidualRow
 
 __all__ = [
     "ACTIVATIONS",
     "WITHOUT_GRADIENT",
     "Activation",
+    "AffineBlock",
+    "AffineRow",
     "Block",
     "Network",
     "Norm",
     "Place",
     "Pool",
+    "ResidualBlock",
+    "ResidualRow",
     "Row",
     "Shape",
     "Table",
@@ -25,6 +40,7 @@ __all__ = [
     "hebbian",
     "networks",
     "register",
+    "residual",
     "rivals",
     "tables",
 ]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Literal
 
-from hff.networks.block import Activation, Pool, Row
+from hff.networks.affine import Activation, AffineRow, Pool
 from hff.networks.network import register
 from hff.networks.tables import scaled
 
@@ -17,7 +17,7 @@ def direct_feedback(
     dropout: float = 0.0,
     pool_padding: Literal[0, 1] = 0,
     width_factor: float = 1.0,
-) -> list[Row]:
+) -> list[AffineRow]:
     """Direct feedback's networks: of 5x5 convolutions (Nøkland 2016), or Crafton et al.'s for MNIST (2019).
 
     Args:
@@ -31,8 +31,12 @@ def direct_feedback(
     """
     pool = Pool(3, 2, pool_padding)
     if like == "cifar10":
-        rows = [Row("conv", width, kernel=5, padding=2, pool=pool) for width in (96, 128, 256)]
-        rows += [Row("linear", 2048, dropout=dropout)] * 2
+        rows = [AffineRow("conv", width, kernel=5, padding=2, pool=pool) for width in (96, 128, 256)]
+        rows += [AffineRow("linear", 2048, dropout=dropout)] * 2
     else:
-        rows = [Row("conv", 32), Row("conv", 64, pool=pool), Row("linear", 128, dropout=dropout)]
+        rows = [
+            AffineRow("conv", 32),
+            AffineRow("conv", 64, pool=pool),
+            AffineRow("linear", 128, dropout=dropout),
+        ]
     return [replace(row, activation=activation) for row in scaled(rows, width_factor)]

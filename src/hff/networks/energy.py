@@ -3,16 +3,16 @@
 from dataclasses import replace
 from typing import Literal
 
-from hff.networks.block import Activation, Row
+from hff.networks.affine import Activation, AffineRow
 from hff.networks.network import register
 from hff.networks.tables import HALVING, convolutions, scaled
 
 DEEP = (128, 256, 512, 512)
 EQUILIBRIUM = {
-    "mnist": convolutions(Row("conv", 0, kernel=5, padding=0), (32, 64), {0, 1}),
+    "mnist": convolutions(AffineRow("conv", 0, kernel=5, padding=0), (32, 64), {0, 1}),
     "cifar10": [
-        *convolutions(Row("conv", 0), DEEP[:3], {0, 1, 2}),
-        Row("conv", DEEP[3], padding=0, pool=HALVING),
+        *convolutions(AffineRow("conv", 0), DEEP[:3], {0, 1, 2}),
+        AffineRow("conv", DEEP[3], padding=0, pool=HALVING),
     ],
 }
 
@@ -20,7 +20,7 @@ EQUILIBRIUM = {
 @register
 def equilibrium_cnn(
     classes: int, *, like: Literal["mnist", "cifar10"] = "cifar10", width_factor: float = 1.0
-) -> list[Row]:
+) -> list[AffineRow]:
     """The convolutional networks of equilibrium propagation (Laborieux et al. 2021), max-pooled throughout.
 
     Args:
@@ -31,12 +31,12 @@ def equilibrium_cnn(
 
 
 @register
-def vgg5(classes: int, *, activation: Activation = "gelu", width_factor: float = 1.0) -> list[Row]:
+def vgg5(classes: int, *, activation: Activation = "gelu", width_factor: float = 1.0) -> list[AffineRow]:
     """VGG5 of predictive coding (Pinchetti et al. 2024): four convolutions, each halved by max-pooling.
 
     Args:
         activation: nonlinearity of every layer; the paper's is gelu on CIFAR-10.
         width_factor: multiplies every width, for small trials.
     """
-    rows = convolutions(Row("conv", 0), DEEP, range(len(DEEP)))
+    rows = convolutions(AffineRow("conv", 0), DEEP, range(len(DEEP)))
     return [replace(row, activation=activation) for row in scaled(rows, width_factor)]

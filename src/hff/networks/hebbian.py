@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from hff.errors import UserError
-from hff.networks.block import Pool, Row
+from hff.networks.affine import AffineRow, Pool
 from hff.networks.network import register
 from hff.networks.tables import AVERAGING, HALVING, check_positive, scaled
 
@@ -17,7 +17,7 @@ def softhebb(
     channels: tuple[int, ...] = (96, 384, 1536),
     powers: tuple[float, ...] = (0.7, 1.4, 1.0),
     width_factor: float = 1.0,
-) -> list[Row]:
+) -> list[AffineRow]:
     """SoftHebb (Journe et al. 2023): convolutions of growing width, each with batch norm on its input.
 
     The first kernel is 5x5, all others are 3x3; max-pooling over windows that overlap halves the map in all
@@ -33,7 +33,7 @@ def softhebb(
             f"powers names {len(powers)} exponents, but channels names {len(channels)} layers; give one for "
             "each."
         )
-    row = Row(
+    row = AffineRow(
         "conv",
         0,
         bias=False,
@@ -50,13 +50,13 @@ def softhebb(
 
 
 @register
-def hebb_cnn(classes: int, *, width_factor: float = 1.0) -> list[Row]:
+def hebb_cnn(classes: int, *, width_factor: float = 1.0) -> list[AffineRow]:
     """Competitive convolutions (Lagani): four without padding, a layer of 300, batch norm on all outputs.
 
     Args:
         width_factor: multiplies every width, for small trials.
     """
-    row = Row("conv", 0, padding=0, bias=False, norm="batch_plain", norm_at="output")
+    row = AffineRow("conv", 0, padding=0, bias=False, norm="batch_plain", norm_at="output")
     rows = [
         replace(row, width=96, kernel=5, pool=HALVING),
         replace(row, width=128),

@@ -1,36 +1,77 @@
-"""The registry of tables, and a table with the shape of its input: a `Network`."""
+"""A network: a table of rows with the shape of its input. And the registry of tables."""
 
-import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
-from hff.errors import UserError, unknown
-from hff.networks.block import Block, Row, Shape, TooSmall, shapes
+from hff.config import check_options
+from hff.errors import UserError
+from hff.networks.affine import WITHOUT_GRADIENT, AffineRow
+from hff.networks.block import Block, Row, Shape, TooSmall
+from hff.registry import Registry
 
 
 @dataclass(frozen=True)
 class Network:
-    """A table with the shape of its input: everything a method needs to build its blocks."""
+    """A table with the shape of its input: everything that a method needs to build its blocks."""
 
     name: str
     in_shape: Shape
     rows: tuple[Row, ...]
 
     def blocks(self) -> list[Block]:
-        """Fresh blocks, initialised from torch's global generator."""
+        """New blocks, initialized from torch's global generator."""
         blocks: list[Block] = []
         shape = self.in_shape
         for row in self.rows:
             try:
-                blocks.append(Block(row, shape))
+                blocks.append(row.build(shape))
             except TooSmall as error:
                 raise self._too_small(error) from None
             shape = blocks[-1].out_shape
         return blocks
 
+    def out_shapes(self) -> list[Shape]:
+        """The output shape of each row."""
+        shapes, shape = [], self.in_shape
+        for row in self.rows:
+            shape = row.out_shape(shape)
+            shapes.append(shape)
+        return shapes
+
+    @property
+    def affine_rows(self) -> list[AffineRow]:
+        """The rows that are a convolution or a linear map."""
+        return [row for row in self.rows if isinstance(row, AffineRow)]
+
+    @property
+    def activations_without_gradient(self) -> set[str]:
+        """The activations in use whose derivative is zero almost everywhere."""
+        return {row.activation for row in self.affine_rows} & WITHOUT_GRADIENT
+
+    def ends_in(self, classes: int) -> bool:
+        """Whether the last row is linear and has one unit for each class."""
+        last = self.rows[-1]
+        return (last.kind, last.width) == ("linear", classes)
+
+    def with_output(self, classes: int) -> "Network":
+        """The network with a last row of C units without activation, which gives the scores.
+
+        A last linear row of C units becomes that row. Otherwise one is added, with a bias if the row before
+        it has one.
+        """
+        *lower, last = self.rows
+        if isinstance(last, AffineRow) and self.ends_in(classes):
+            output = replace(last, activation="identity", dropout=0.0)
+        else:
+            lower.append(last)
+            bias = last.bias if isinstance(last, AffineRow) else True
+            output = AffineRow("linear", classes, activation="identity", bias=bias)
+        return replace(self, rows=(*lower, output))
+
     def _too_small(self, error: UserError) -> UserError:
-        smallest = next((n for n in range(1, 513) if _fits(self.rows, (self.in_shape[0], n, n))), None)
+        sizes = (replace(self, in_shape=(self.in_shape[0], n, n)) for n in range(1, 513))
+        smallest = next((each.in_shape[1] for each in sizes if each._fits()), None)
         if smallest is None:
             return error
         given = "x".join(map(str, self.in_shape[1:]))
@@ -38,34 +79,30 @@ class Network:
             f"Network {self.name!r} needs images of {smallest}x{smallest} pixels or more, not {given}."
         )
 
+    def _fits(self) -> bool:
+        try:
+            self.out_shapes()
+        except UserError:
+            return False
+        return True
 
-Table = Callable[..., list[Row]]
-networks: dict[str, Table] = {}
-"""Every table by name; its keyword-only parameters are its configuration."""
+
+Table = Callable[..., Sequence[Row]]
+"""A function of the number of classes that returns the rows of a network."""
+AnyTable = TypeVar("AnyTable", bound=Table)
+
+networks: Registry[Table] = Registry("network", "hff.networks")
+"""Every table by name; its keyword-only parameters are its options."""
 
 
-def register(table: Table) -> Table:
-    networks[table.__name__] = table
+def register(table: AnyTable) -> AnyTable:
+    """Adds a table to the registry, under the name of the function."""
+    networks.add(table.__name__, table)
     return table
 
 
 def create_network(name: str, in_shape: Sequence[int], classes: int, **options: Any) -> Network:
-    """The network of that name for inputs [*in_shape] and so many classes."""
-    if name not in networks:
-        raise unknown("network", name, networks)
-    for option in options:
-        valid = [
-            p.name for p in inspect.signature(networks[name]).parameters.values() if p.kind is p.KEYWORD_ONLY
-        ]
-        if option not in valid:
-            raise unknown(f"parameter of network {name!r}:", option, valid)
-    return Network(name, tuple(in_shape), tuple(networks[name](classes, **options)))
-
-
-def _fits(rows: Sequence[Row], shape: Shape) -> bool:
-    try:
-        for row in rows:
-            _, _, shape = shapes(row, shape)
-    except UserError:
-        return False
-    return True
+    """The network of that name for inputs [*in_shape] and the given number of classes."""
+    table = networks.find(name)
+    check_options(table, options, f"network {name!r}")
+    return Network(name, tuple(in_shape), tuple(table(classes, **options)))

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Literal
 
 from hff.errors import UserError
-from hff.networks.block import Activation, Norm, Pool, Row
+from hff.networks.affine import Activation, AffineRow, Norm, Pool
 from hff.networks.network import register
 from hff.networks.tables import AVERAGING, HALVING, check_positive, cnn, convolutions, scaled
 
@@ -17,14 +17,14 @@ TRIFECTA = {
 @register
 def trifecta(
     classes: int, *, size: Literal["small", "large"] = "small", width_factor: float = 1.0
-) -> list[Row]:
+) -> list[AffineRow]:
     """The Trifecta (Dooms et al. 2023): convolutions without bias, each with batch norm on its input.
 
     Args:
         size: small has six convolutions, large twelve.
         width_factor: multiplies every width, for small trials.
     """
-    row = Row("conv", 0, bias=False, norm="batch", norm_at="input")
+    row = AffineRow("conv", 0, bias=False, norm="batch", norm_at="input")
     return scaled(convolutions(row, *TRIFECTA[size]), width_factor)
 
 
@@ -34,7 +34,7 @@ def channelwise(
     *,
     channels: tuple[int, ...] = (20, 80, 240, 480),
     groups: int | tuple[int, ...] | None = None,
-) -> list[Row]:
+) -> list[AffineRow]:
     """Channel-wise competition (Papachristodoulou et al. 2024): pairs of a shared and a grouped convolution.
 
     Args:
@@ -56,7 +56,9 @@ def channelwise(
                 f"{width} channels do not divide by {of_pair[i // 2]} groups; change one of them."
             )
     grouped = range(1, len(channels), 2)
-    rows = convolutions(Row("conv", 0, norm="batch", norm_at="output", norm_eps=1e-4), channels, grouped)
+    rows = convolutions(
+        AffineRow("conv", 0, norm="batch", norm_at="output", norm_eps=1e-4), channels, grouped
+    )
     return [replace(row, groups=of_pair[i // 2] if i in grouped else 1) for i, row in enumerate(rows)]
 
 
@@ -67,7 +69,7 @@ def simcnn(
     widths: tuple[int, ...] = (256, 256, 512, 1024, 1024),
     downsample_at: tuple[int, ...] = (2, 3),
     norm: Norm = "none",
-) -> list[Row]:
+) -> list[AffineRow]:
     """SimCNN (Belilovsky et al. 2019): 3x3 convolutions with invertible down-sampling in place of pooling.
 
     The defaults are the network of linear auxiliary classifiers (k = 1).
@@ -82,7 +84,7 @@ def simcnn(
         if not 0 <= i < depth:
             raise UserError(f"downsample_at names layer {i}, but the {depth} layers are 0 to {depth - 1}.")
     return [
-        Row("conv", width, norm=norm, downsample=2 if i in downsample_at else 1)
+        AffineRow("conv", width, norm=norm, downsample=2 if i in downsample_at else 1)
         for i, width in enumerate(widths)
     ]
 
@@ -94,7 +96,7 @@ def vgg8b(
     activation: Activation = "leaky_relu",
     dropout: float = 0.2,
     width_factor: float = 1.0,
-) -> list[Row]:
+) -> list[AffineRow]:
     """VGG8B of local errors (Nøkland and Eidnes 2019): six convolutions, a layer of 1024, batch norm.
 
     Args:
@@ -102,7 +104,7 @@ def vgg8b(
         dropout: share of the activities that is dropped before they are handed on.
         width_factor: multiplies every width, for small trials.
     """
-    rows = convolutions(Row("conv", 0), (128, 256, 256, 512, 512, 512), {1, 3, 4, 5})
+    rows = convolutions(AffineRow("conv", 0), (128, 256, 256, 512, 512, 512), {1, 3, 4, 5})
     return _local_errors(rows, activation, dropout, width_factor)
 
 
@@ -113,7 +115,7 @@ def vgg11b(
     activation: Activation = "leaky_relu",
     dropout: float = 0.2,
     width_factor: float = 1.0,
-) -> list[Row]:
+) -> list[AffineRow]:
     """VGG11B of local errors (Nøkland and Eidnes 2019): nine convolutions, a layer of 1024, batch norm.
 
     Args:
@@ -121,19 +123,19 @@ def vgg11b(
         dropout: share of the activities that is dropped before they are handed on.
         width_factor: multiplies every width, for small trials.
     """
-    rows = convolutions(Row("conv", 0), (128, 128, 128, 256, 256, 512, 512, 512, 512), {3, 5, 7, 8})
+    rows = convolutions(AffineRow("conv", 0), (128, 128, 128, 256, 256, 512, 512, 512, 512), {3, 5, 7, 8})
     return _local_errors(rows, activation, dropout, width_factor)
 
 
-def _local_errors(rows: list[Row], activation: str, dropout: float, factor: float) -> list[Row]:
+def _local_errors(rows: list[AffineRow], activation: str, dropout: float, factor: float) -> list[AffineRow]:
     return [
         replace(row, activation=activation, norm="batch", dropout=dropout)
-        for row in scaled([*rows, Row("linear", 1024)], factor)
+        for row in scaled([*rows, AffineRow("linear", 1024)], factor)
     ]
 
 
 @register
-def cnn_ff(classes: int, *, channels: tuple[int, ...] = (128, 128, 128), kernel: int = 7) -> list[Row]:
+def cnn_ff(classes: int, *, channels: tuple[int, ...] = (128, 128, 128), kernel: int = 7) -> list[AffineRow]:
     """Forward-Forward convolutions (Scodellaro et al. 2025): large kernels, layer norm, no pooling.
 
     Args:
@@ -143,30 +145,30 @@ def cnn_ff(classes: int, *, channels: tuple[int, ...] = (128, 128, 128), kernel:
     return cnn(classes, channels=channels, kernel=kernel, pool=1, norm="layer")
 
 
-def _unpadded(width: int, kernel: int = 3, pool: Pool | None = None) -> Row:
-    return Row("conv", width, kernel=kernel, padding=0, pool=pool)
+def _unpadded(width: int, kernel: int = 3, pool: Pool | None = None) -> AffineRow:
+    return AffineRow("conv", width, kernel=kernel, padding=0, pool=pool)
 
 
 DLL = {
-    "mnist": [_unpadded(32, 5, HALVING), _unpadded(64, 3, HALVING), _unpadded(16), Row("linear", 200)],
+    "mnist": [_unpadded(32, 5, HALVING), _unpadded(64, 3, HALVING), _unpadded(16), AffineRow("linear", 200)],
     "fashion_mnist": [
         _unpadded(64, 5, HALVING),
         _unpadded(128, 3, AVERAGING),
         _unpadded(64),
-        Row("linear", 128),
+        AffineRow("linear", 128),
     ],
     "cifar10": [
-        Row("conv", 64, pool=HALVING),
+        AffineRow("conv", 64, pool=HALVING),
         _unpadded(128, 3, HALVING),
         _unpadded(64, 3, AVERAGING),
-        Row("linear", 256),
+        AffineRow("linear", 256),
     ],
     "cifar100": [
         _unpadded(64),
         _unpadded(64, 3, HALVING),
         _unpadded(128, 3, HALVING),
         _unpadded(64, 3, AVERAGING),
-        Row("linear", 1024),
+        AffineRow("linear", 1024),
     ],
 }
 
@@ -177,7 +179,7 @@ def dll_cnn(
     *,
     like: Literal["mnist", "fashion_mnist", "cifar10", "cifar100"] = "cifar10",
     width_factor: float = 1.0,
-) -> list[Row]:
+) -> list[AffineRow]:
     """Dendritic Localized Learning's convolutional networks (Lv et al. 2025): tanh, no bias, no norm.
 
     Args:
@@ -188,12 +190,12 @@ def dll_cnn(
 
 
 @register
-def noprop(classes: int, *, dropout: float = 0.2, width_factor: float = 1.0) -> list[Row]:
+def noprop(classes: int, *, dropout: float = 0.2, width_factor: float = 1.0) -> list[AffineRow]:
     """NoProp (Li et al. 2025): the image path of a block, three convolutions and 256 units with batch norm.
 
     Args:
         dropout: share of the activities that is dropped after each convolution.
         width_factor: multiplies every width, for small trials.
     """
-    rows = convolutions(Row("conv", 0, dropout=dropout), (32, 64, 128), {0, 2})
-    return scaled([*rows, Row("linear", 256, activation="identity", norm="batch")], width_factor)
+    rows = convolutions(AffineRow("conv", 0, dropout=dropout), (32, 64, 128), {0, 2})
+    return scaled([*rows, AffineRow("linear", 256, activation="identity", norm="batch")], width_factor)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from hff.errors import UserError
-from hff.networks.block import Activation, Norm, Place, Pool, Row
+from hff.networks.affine import Activation, AffineRow, Norm, Place, Pool
 from hff.networks.network import register
 
 HALVING = Pool(2, 2)
@@ -21,7 +21,7 @@ def mlp(
     norm_at: Place = "preactivation",
     dropout: float = 0.0,
     bias: bool = True,
-) -> list[Row]:
+) -> list[AffineRow]:
     """Fully connected layers; the last hidden layer is the last row.
 
     Args:
@@ -33,7 +33,9 @@ def mlp(
         bias: whether the affine maps have a bias.
     """
     return [
-        Row("linear", width, activation=activation, norm=norm, norm_at=norm_at, dropout=dropout, bias=bias)
+        AffineRow(
+            "linear", width, activation=activation, norm=norm, norm_at=norm_at, dropout=dropout, bias=bias
+        )
         for width in check_positive("widths", widths)
     ]
 
@@ -50,7 +52,7 @@ def cnn(
     norm_at: Place = "preactivation",
     dropout: float = 0.0,
     bias: bool = True,
-) -> list[Row]:
+) -> list[AffineRow]:
     """A small convolutional network: convolution, activation, max-pooling in each layer.
 
     Args:
@@ -63,7 +65,7 @@ def cnn(
         dropout: share of the activities that is dropped before they are handed on.
         bias: whether the convolutions have a bias.
     """
-    row = Row(
+    row = AffineRow(
         "conv",
         0,
         kernel=kernel,
@@ -85,7 +87,7 @@ def cnn(
 @register
 def alexnet(
     classes: int, *, activation: Activation = "relu", norm: Norm = "none", width_factor: float = 1.0
-) -> list[Row]:
+) -> list[AffineRow]:
     """AlexNet as in the paper's table: five convolutions, two layers of 4096, one of C units.
 
     Args:
@@ -95,11 +97,11 @@ def alexnet(
     """
     pool = Pool(3, 2)
     rows = [
-        Row("conv", 64, kernel=11, stride=4, padding=2, pool=pool, aux_channels=256),
-        Row("conv", 192, kernel=5, padding=2, pool=pool, aux_channels=128),
-        Row("conv", 384, aux_channels=64),
-        Row("conv", 256, aux_channels=32),
-        Row("conv", 256, pool=pool, aux_channels=32),
+        AffineRow("conv", 64, kernel=11, stride=4, padding=2, pool=pool, aux_channels=256),
+        AffineRow("conv", 192, kernel=5, padding=2, pool=pool, aux_channels=128),
+        AffineRow("conv", 384, aux_channels=64),
+        AffineRow("conv", 256, aux_channels=32),
+        AffineRow("conv", 256, pool=pool, aux_channels=32),
     ]
     return _with_head(rows, (4096, 4096), classes, activation, norm, width_factor)
 
@@ -112,7 +114,7 @@ def vgg11(
     norm: Norm = "none",
     hidden: int = 512,
     width_factor: float = 1.0,
-) -> list[Row]:
+) -> list[AffineRow]:
     """VGG11 as in the paper's table: eight convolutions, two layers of 512, one of C units.
 
     Args:
@@ -135,7 +137,7 @@ def vgg16(
     norm: Norm = "none",
     hidden: int = 4096,
     width_factor: float = 1.0,
-) -> list[Row]:
+) -> list[AffineRow]:
     """VGG16 as in the paper's table: thirteen convolutions, two layers of 4096, one of C units.
 
     Args:
@@ -150,14 +152,14 @@ def vgg16(
     return _with_head(rows, (hidden, hidden), classes, activation, norm, width_factor)
 
 
-def convolutions(row: Row, widths: Sequence[int], pooled: Collection[int]) -> list[Row]:
+def convolutions(row: AffineRow, widths: Sequence[int], pooled: Collection[int]) -> list[AffineRow]:
     """A row like `row` for each width; those whose index is in `pooled` halve the map by max-pooling."""
     return [
         replace(row, width=width, pool=HALVING if i in pooled else None) for i, width in enumerate(widths)
     ]
 
 
-def scaled(rows: Sequence[Row], factor: float) -> list[Row]:
+def scaled(rows: Sequence[AffineRow], factor: float) -> list[AffineRow]:
     """The rows with their widths multiplied by the factor, for small trials."""
     if factor <= 0:
         raise UserError(f"width_factor must be above 0, not {factor:g}.")
@@ -170,14 +172,16 @@ def check_positive(name: str, widths: Sequence[int]) -> Sequence[int]:
     return widths
 
 
-def _vgg(widths: Sequence[int], aux: Sequence[int], pooled: Collection[int]) -> list[Row]:
-    rows = convolutions(Row("conv", 0), widths, pooled)
+def _vgg(widths: Sequence[int], aux: Sequence[int], pooled: Collection[int]) -> list[AffineRow]:
+    rows = convolutions(AffineRow("conv", 0), widths, pooled)
     return [replace(row, aux_channels=channels) for row, channels in zip(rows, aux, strict=True)]
 
 
 def _with_head(
-    rows: list[Row], hidden: Sequence[int], classes: int, activation: str, norm: Norm, factor: float
-) -> list[Row]:
+    rows: list[AffineRow], hidden: Sequence[int], classes: int, activation: str, norm: Norm, factor: float
+) -> list[AffineRow]:
     """Adds the fully connected rows, then applies what all rows share."""
-    below = scaled([*rows, *(Row("linear", width) for width in check_positive("hidden", hidden))], factor)
-    return [replace(row, activation=activation, norm=norm) for row in [*below, Row("linear", classes)]]
+    below = scaled(
+        [*rows, *(AffineRow("linear", width) for width in check_positive("hidden", hidden))], factor
+    )
+    return [replace(row, activation=activation, norm=norm) for row in [*below, AffineRow("linear", classes)]]

@@ -19,13 +19,13 @@ from hff.errors import UserError
 from hff.evaluation import layer_accuracy
 from hff.methods import Method, Stage
 from hff.methods.method import group_layer
-from hff.randomness import seed_of
-from hff.training.digests import Digests
+from hff.training.feature_cache import FeatureCache
 from hff.training.listener import Listener, TrainingProgress
-from hff.training.optimizers import Optimizers, learning_rate
+from hff.training.optimizers import learning_rate
 from hff.training.plan import Plan, Position
 from hff.training.run import Run
 from hff.training.settings import Settings
+from hff.training.trainer import Trainer, keyed_randomness
 
 TRAINING, VALIDATION = "training", "validation"
 
@@ -41,7 +41,7 @@ def fit(
     listener: Listener | None = None,
 ) -> dict[str, Any]:
     """Trains a method and returns the summary; a run records everything, and is resumed if it was stopped."""
-    return _Training(method, data, settings, seed, pick_device(device), run, listener or Listener()).go()
+    return _Training(method, data, settings, seed, pick_device(device), run, listener or Listener()).train()
 
 
 def pick_device(name: str = "auto") -> torch.device:
@@ -81,6 +81,7 @@ class _Training:
         self.run = run
         self.listener = listener
         self.stages = method.stages(settings.epochs)
+        self.trainer = Trainer(self.method, settings, seed=seed)
         self.plan = Plan(self.stages, settings)
         self.at = Position()
         self.saved = 0.0
@@ -91,10 +92,12 @@ class _Training:
         self.resuming = False
         self.optimizer_state: dict[str, Tensor] = {}
         """Of the checkpoint or of the stage before: a group that goes on learning keeps its moments."""
-        self.digests = Digests(method, {}, 0.0)
-        """What is kept of the samples while a stage lasts."""
+        self.cache = FeatureCache(method, 0, {}, 0.0)
+        """The outputs of the blocks that are frozen in this stage."""
+        self.accuracy: dict[int, float] = {}
+        """The last validation accuracy of each layer: that of a frozen layer stays the same."""
 
-    def go(self) -> dict[str, Any]:
+    def train(self) -> dict[str, Any]:
         if self.run and (summary := self.run.summary()):
             return summary
         resumed = self._restore()
@@ -122,55 +125,57 @@ class _Training:
             self.data.augmentation,
             views=self.method.views,
         )
-        optimizers = Optimizers(self.method, stage, self.settings)
-        self.digests = Digests(self.method, self._unchanging(stage), self.settings.keep_gigabytes)
+        self.trainer.begin(stage)
+        self.cache = self._feature_cache(stage)
         if self.resuming:
-            self._digest_again(stage, batches)
+            self._cache_again(stage, batches)
         else:
             self._prepare(stage, batches.batch_size)
-        optimizers.load_state(self.optimizer_state)
+        self.trainer.optimizers.load_state(self.optimizer_state)
         self.resuming, self.optimizer_state = False, {}
         record: dict[str, Any] = {}
         while not self.plan.over(self.at, len(batches)):
-            rate = self._train_epoch(stage, batches, optimizers)
+            rate = self._train_epoch(stage, batches)
             if self.plan.due(self.at, len(batches)):
                 record = self._record(stage, rate)
-                self._save(optimizers)
+                self._save()
                 self.listener.epoch_ended(record)
             else:
-                self._save_in_time(optimizers)
+                self._save_in_time()
             self._obey_stop()
-        self.optimizer_state = optimizers.state()
+        self.optimizer_state = self.trainer.optimizers.state()
         self.at.stage, self.at.epoch = self.at.stage + 1, 0
         return record
 
     def _prepare(self, stage: Stage, batch_size: int) -> None:
         batches = Batches.in_order(self.data.train, self.data.preprocessing, batch_size)
         self.method.eval()
-        with _keyed_randomness(self.seed, self.at.stage, "prepare"):
+        with keyed_randomness(self.seed, self.at.stage, "prepare"):
             self.method.prepare(stage, lambda: (batch.to(self.device) for batch in batches.epoch(0)))
 
-    def _digest_again(self, stage: Stage, batches: Batches) -> None:
-        """Digests what the stage had met when it was stopped, in the same batches: rounding hangs on them."""
-        if TRAINING not in self.digests.samples:
+    def _feature_cache(self, stage: Stage) -> FeatureCache:
+        """A cache for the splits whose samples have the same features in every epoch of a stage."""
+        depth = self.method.frozen_depth(stage)
+        samples: dict[str, int] = {}
+        if depth and (stage.epochs > 1 or self.settings.seconds is not None):
+            if self.data.validation and stage.predicts and self.method.reads_out_from(depth):
+                samples[VALIDATION] = len(self.data.validation)
+            if self.data.augmentation == Augmentation.none() and self.method.views == 1:
+                samples[TRAINING] = len(self.data.train)
+        return FeatureCache(self.method, depth, samples, self.settings.cache_gigabytes)
+
+    def _cache_again(self, stage: Stage, batches: Batches) -> None:
+        """Computes what was cached before an interruption, in the same batches: rounding depends on them."""
+        if TRAINING not in self.cache:
             return
         self.method.enter(stage)
-        met = len(batches) if self.at.epoch else self.at.step
-        for batch in itertools.islice(batches.epoch(0), met):
-            self.digests.attach(batch.to(self.device), TRAINING)
-            if self.digests.kept[TRAINING] is None:
+        seen = len(batches) if self.at.epoch else self.at.step
+        for batch in itertools.islice(batches.epoch(0), seen):
+            self.cache.attach(batch.to(self.device), TRAINING)
+            if self.cache.cached[TRAINING] is None:
                 return
 
-    def _unchanging(self, stage: Stage) -> dict[str, int]:
-        """The splits whose samples have the same digests in every epoch of a stage, with their sizes."""
-        if not stage.digests or (stage.epochs == 1 and self.settings.seconds is None):
-            return {}
-        samples = {VALIDATION: len(self.data.validation)} if self.data.validation else {}
-        if self.data.augmentation == Augmentation.none():
-            samples[TRAINING] = len(self.data.train)
-        return samples
-
-    def _train_epoch(self, stage: Stage, batches: Batches, optimizers: Optimizers) -> float:
+    def _train_epoch(self, stage: Stage, batches: Batches) -> float:
         """Trains to the end of the epoch, or of the stage if that comes first; returns the learning rate."""
         self.method.enter(stage)
         steps = len(batches)
@@ -179,7 +184,7 @@ class _Training:
         rate = self.settings.learning_rate
         for batch in batches.epoch(self.at.epoch, start=self.at.step):
             rate = learning_rate(self.settings, self.plan.progress(self.at, steps))
-            self._step(stage, self.digests.attach(batch.to(self.device), TRAINING), optimizers, rate)
+            self._step(self.cache.attach(batch.to(self.device), TRAINING), rate)
             if self.settings.seconds is not None:
                 wait_for(self.device)
             now = time.perf_counter()
@@ -192,19 +197,16 @@ class _Training:
                 self.listener.stepped(self._progress(stage, steps, pace))
             if self.at.step == steps or self.plan.over(self.at, steps):
                 break
-            self._save_in_time(optimizers)
+            self._save_in_time()
             self._obey_stop()
             begun = time.perf_counter()
         self.at.epoch, self.at.step = self.at.epoch + 1, 0
         return rate
 
-    def _step(self, stage: Stage, batch: Batch, optimizers: Optimizers, rate: float) -> None:
-        with _keyed_randomness(*batch.key):
-            for group, loss in self.method.update(batch, stage):
-                optimizers.step(group, rate)
-                self.method.after_step(group)
-                counted = torch.stack([loss, torch.ones_like(loss)])
-                self.losses[group] = self.losses.get(group, torch.zeros_like(counted)) + counted
+    def _step(self, batch: Batch, rate: float) -> None:
+        for group, loss in self.trainer.step(batch, rate).items():
+            counted = torch.stack([loss, torch.ones_like(loss)])
+            self.losses[group] = self.losses.get(group, torch.zeros_like(counted)) + counted
 
     def _record(self, stage: Stage, rate: float) -> dict[str, Any]:
         """Validates, and writes a line of metrics."""
@@ -239,12 +241,15 @@ class _Training:
         if self.data.validation is None or not stage.predicts:
             return {}, None
         batches = Batches.in_order(self.data.validation, self.data.preprocessing, 512)
-        digested = (self.digests.attach(batch.to(self.device), VALIDATION) for batch in batches.epoch(0))
-        accuracy, read_out = layer_accuracy(self.method, digested, self.device)
-        # While layers are trained one after the other, those above the current one know nothing yet.
-        known = max(stage.blocks, default=len(self.method.blocks) - 1)
-        reached = max(self.method.read_out_layers) <= known
-        return {layer: a for layer, a in accuracy.items() if layer <= known}, read_out if reached else None
+        cached = (self.cache.attach(batch.to(self.device), VALIDATION) for batch in batches.epoch(0))
+        accuracy, read_out = layer_accuracy(self.method, cached, self.device)
+        # While layers are trained one after the other, those above the current one have not learned yet, and
+        # those below it are frozen.
+        highest = max(stage.blocks, default=len(self.method.blocks) - 1)
+        accuracy = {layer: share for layer, share in accuracy.items() if layer <= highest}
+        self.accuracy = dict(sorted({**self.accuracy, **accuracy}.items()))
+        reached = max(self.method.read_out_layers) <= highest
+        return self.accuracy, read_out if reached else None
 
     def _mean_losses(self) -> dict[str, float]:
         # In the order of the layers, which is not always the order in which their gradients come up.
@@ -287,17 +292,17 @@ class _Training:
             "seconds": round(time.perf_counter() - self.clock, 3),
         }
 
-    def _save_in_time(self, optimizers: Optimizers) -> None:
+    def _save_in_time(self) -> None:
         """Saves if the last checkpoint is old, or before the training is left."""
         if self.stop.is_set() or time.perf_counter() - self.saved > self.settings.checkpoint_seconds:
-            self._save(optimizers)
+            self._save()
 
-    def _save(self, optimizers: Optimizers) -> None:
+    def _save(self) -> None:
         if not self.run:
             return
         self.at.seconds = time.perf_counter() - self.clock
         tensors = {f"method/{name}": t for name, t in self.method.state_dict().items()}
-        tensors |= {f"optimiser/{name}": t for name, t in optimizers.state().items()}
+        tensors |= {f"optimizer/{name}": t for name, t in self.trainer.optimizers.state().items()}
         tensors |= {f"loss/{group}": t for group, t in self.losses.items()}
         # Every random number is a function of seed and position, so these are the generators' state.
         self.run.save(tensors, {"format": 1, "position": asdict(self.at), "seed": self.seed})
@@ -312,14 +317,13 @@ class _Training:
         tensors, state = loaded
         self.at = Position(**state["position"])
         self.run.truncate_metrics(self.at.records)
-        self.run.load_weights(self.method)
-        self.losses = {
-            n.removeprefix("loss/"): t.to(self.device) for n, t in tensors.items() if n.startswith("loss/")
-        }
+        self.run.load_weights(self.method, tensors)
+        if self.at.records:
+            recorded = self.run.metrics()[-1]["validation_accuracy"]
+            self.accuracy = {int(layer): share for layer, share in recorded.items()}
+        self.losses = {name: loss.to(self.device) for name, loss in _part(tensors, "loss/").items()}
         self.resuming = True
-        self.optimizer_state = {
-            n.removeprefix("optimiser/"): t for n, t in tensors.items() if n.startswith("optimiser/")
-        }
+        self.optimizer_state = _part(tensors, "optimizer/")
         return f"{self.stages[self.at.stage].name}, epoch {self.at.epoch + 1}, step {self.at.step}"
 
     def _obey_stop(self) -> None:
@@ -327,12 +331,9 @@ class _Training:
             raise KeyboardInterrupt
 
 
-@contextlib.contextmanager
-def _keyed_randomness(*key: int | str) -> Iterator[None]:
-    """What draws from torch's global generator in here (dropout) hangs on the key, and leaves no trace."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_of(*key, "global"))
-        yield
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors of a checkpoint whose names have this prefix, without it."""
+    return {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
 
 
 @contextlib.contextmanager

@@ -1,47 +1,70 @@
-"""What rules share in which every block has a head and a loss of its own."""
+"""What all local rules share: every layer is judged by its own features and learns by its own loss."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
 from hff import functional
 from hff.batch import Batch
-from hff.methods.method import Method, ParameterSet, ReadOut, Stage, group_name
+from hff.methods.method import Method, ParameterSet, Stage, group_name
 from hff.networks import Network
+
+LayerOrder = Literal["joint", "greedy"]
+GreedyEpochs = Literal["each", "shared"]
 
 
 class LocalMethod(Method):
-    """Every block scores the classes by its own activity, and learns by a loss on it; nothing else learns it.
+    """Every layer scores the classes by its own features and learns by a loss on them, and by nothing else.
 
-    A rule fills `heads`, one for each block, or says what else the scores are; it may have a `classifier` on
-    top, which learns on what the last block hands on and then answers in place of the last block.
+    A rule states `features`, `scores` and `loss`. By default the features are the block's activity, the
+    scores are those of `heads`, one for each layer, and the loss is their cross-entropy. A rule may have a
+    `classifier` on top, which learns on the output of the last block and then answers for the last layer.
+
+    Args:
+        layer_order: update all layers with each batch (joint), or train one layer after the other (greedy).
+        greedy_epochs: whether each layer gets all epochs when greedy, or the layers share them.
     """
 
-    def __init__(self, network: Network, classes: int, *, read_out: ReadOut = "last") -> None:
-        super().__init__(network, classes, read_out=read_out)
+    def __init__(
+        self,
+        network: Network,
+        classes: int,
+        blocks: Sequence[nn.Module] | None = None,
+        *,
+        layer_order: LayerOrder = "joint",
+        greedy_epochs: GreedyEpochs = "each",
+        **options: Any,
+    ) -> None:
+        super().__init__(network, classes, blocks, **options)
+        self.layer_order = layer_order
+        self.greedy_epochs = greedy_epochs
         self.heads = nn.ModuleList(nn.Identity() for _ in self.blocks)
         self.head_learning_rate = 1.0
         self.head_weight_decay: float | None = None
         self.classifier: nn.Module | None = None
         self.classifier_learning_rate = 1.0
 
-    def activity(self, layer: int, h: Tensor) -> Tensor:
-        """What a block is judged by, given its input [B, *in_shape]: all that it hands on, before dropout."""
-        return self.block(layer).activity(h)
-
-    def scores(self, layer: int, activity: Tensor) -> Tensor:
-        """The scores [B, C] of an activity [B, *out_shape]: what the block's head says."""
-        scores: Tensor = self.heads[layer](activity)
+    def scores(self, layer: int, features: Tensor) -> Tensor:
+        """The scores [B, C] of a layer, from its features."""
+        scores: Tensor = self.heads[layer](features)
         return scores
 
-    def loss(self, layer: int, activity: Tensor, y: Tensor) -> Tensor:
-        """The loss of a block, from its activity [B, *out_shape] and the labels [B]."""
-        return functional.cross_entropy(self.scores(layer, activity), y)
+    def loss(self, layer: int, features: Tensor, batch: Batch) -> Tensor:
+        """The loss [] of a layer, from its features and the batch."""
+        return functional.cross_entropy(self.scores(layer, features), batch.y)
 
-    def next_input(self, layer: int, activity: Tensor) -> Tensor:
-        """What the next block gets of an activity."""
-        out: Tensor = self.block(layer).dropout(activity)
-        return out
+    def stages(self, epochs: int) -> list[Stage]:
+        """All blocks at once, or one after the other."""
+        if self.layer_order == "joint":
+            return super().stages(epochs)
+        depth = len(self.blocks)
+        if self.greedy_epochs == "each":
+            spans = [epochs] * depth
+        else:
+            spans = [epochs // depth + (layer < epochs % depth) for layer in range(depth)]
+        return [Stage(f"layer {layer}", (layer,), span) for layer, span in enumerate(spans)]
 
     def parameter_groups(self, stage: Stage) -> dict[str, list[ParameterSet]]:
         groups = {
@@ -58,49 +81,44 @@ class LocalMethod(Method):
             groups["classifier"] = [ParameterSet(learned, self.classifier_learning_rate)]
         return groups
 
-    def layer_step(self, layer: int, h: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        activity = self.activity(layer, h)
-        loss = self.loss(layer, activity, y)
+    def layer_step(self, layer: int, h: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        features = self.features(layer, h)
+        loss = self.loss(layer, features, batch)
         loss.backward()
-        return loss.detach(), self.next_input(layer, activity.detach())
-
-    def forward_block(self, layer: int, h: Tensor) -> Tensor:
-        return self.next_input(layer, self.activity(layer, h))
+        with torch.no_grad():
+            return loss.detach(), self.next_input(layer, features.detach(), h)
 
     def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
         if self.classifier is None or not stage.labels:
             yield from super().update(batch, stage)
             return
-        h, y = self.training_inputs(batch)
-        h = yield from self.train_blocks(h, y, stage, len(self.blocks))
-        yield "classifier", classifier_step(self.classifier, h.flatten(1), y)
+        h = yield from self.train_blocks(self.training_inputs(batch), batch, stage, len(self.blocks))
+        yield "classifier", classifier_step(self.classifier, h.flatten(1), batch.y)
 
-    def layer_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
-        yield from self.scores_of(range(len(self.blocks)), x)
+    def layer_scores(self, x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
+        yield from self.scores_of(range(len(self.blocks)), x, depth)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The final scores [B, C]; heads that have no say in the read-out are not computed."""
+        """The final scores [B, C]; heads that are not part of the read-out are not computed."""
         return self.combine_scores(dict(self.scores_of(self.read_out_layers, x)))
 
-    def scores_of(self, layers: Sequence[int], x: Tensor) -> Iterator[tuple[int, Tensor]]:
+    def scores_of(self, layers: Sequence[int], x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
         """Yields (layer, scores [B, C]) lazily, in order, for these layers alone."""
-        h, top = x, max(layers)
-        for layer in range(top + 1):
-            activity = self.activity(layer, h)
-            if layer in layers:
-                yield layer, self._answer(layer, activity)
-            if layer < top:
-                h = self.next_input(layer, activity)
-
-    def _answer(self, layer: int, activity: Tensor) -> Tensor:
-        if self.classifier is None or layer < len(self.blocks) - 1:
-            return self.scores(layer, activity)
-        scores: Tensor = self.classifier(self.next_input(layer, activity).flatten(1))
-        return scores
+        top, classified = max(layers), self.classifier is not None
+        h = x if depth else self.stem(x)
+        for layer in range(depth, top + 1):
+            features = self.features(layer, h)
+            answers = classified and layer == len(self.blocks) - 1
+            if layer in layers and not answers:
+                yield layer, self.scores(layer, features)
+            if layer < top or answers:
+                h = self.next_input(layer, features, h)
+        if self.classifier is not None and top == len(self.blocks) - 1:
+            yield top, self.classifier(h.flatten(1))
 
 
 def classifier_step(classifier: nn.Module, features: Tensor, y: Tensor) -> Tensor:
-    """Cross-entropy of a classifier on features [B, ...] that learn nothing from it, and its `backward()`."""
+    """Cross-entropy of a classifier on features [B, ...], detached, and its `backward()`."""
     loss = functional.cross_entropy(classifier(features.detach()), y)
     loss.backward()
     return loss.detach()

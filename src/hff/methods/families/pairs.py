@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from hff import functional
 from hff.batch import Batch
 from hff.errors import UserError
+from hff.methods.families.local import LocalMethod
 from hff.methods.method import Method, ReadOut
 from hff.modules.labels import AdditiveEncoding, LabelEncoding, wrong_labels
 from hff.networks import Block, Network
@@ -19,27 +20,32 @@ NUMBERS_AT_ONCE = 1_000_000
 """Activities of one layer that candidates are scored with at a time: more would leave the cache."""
 
 
-class PairMethod(Method):
-    """Every block tells inputs with their true label from the same inputs with a wrong one, by its goodness.
+class PairMethod(LocalMethod):
+    """Every layer separates inputs with their true label from those with a wrong one, by its goodness.
 
-    To predict, every class is tried as the label. The batch that walks through the blocks is [2 B, ...]: the
+    To predict, every class is tried as the label. The batch that passes the blocks is [2 B, ...]: the
     positives first, then the negatives of the same samples in the same order.
+
+    Args:
+        read_out: whose goodness decides; the mean of all layers decides like their sum.
     """
 
     hides_length: ClassVar[bool] = True
-    """Whether a block sees its input at unit power, so that it cannot reuse the goodness of the one below."""
+    """Whether a block gets its input at unit power, so that it cannot reuse the goodness of the one below."""
+    fixed_inputs = False
 
     def __init__(
         self,
         network: Network,
         classes: int,
         encoding: LabelEncoding,
+        blocks: Sequence[nn.Module] | None = None,
         *,
         read_out: ReadOut = "mean",
-        blocks: Sequence[nn.Module] | None = None,
+        **options: Any,
     ) -> None:
-        labelled = replace(network, in_shape=encoding.out_shape)
-        super().__init__(labelled, classes, read_out=read_out, blocks=blocks)
+        labeled = replace(network, in_shape=encoding.out_shape)
+        super().__init__(labeled, classes, blocks, read_out=read_out, **options)
         self.encoding = encoding
 
     @abstractmethod
@@ -54,49 +60,37 @@ class PairMethod(Method):
         """A wrong label for each sample [B]."""
         return wrong_labels(batch.y, self.classes, batch.draw("negatives"))
 
-    def training_inputs(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        return self.pair(batch, self.negatives(batch)), batch.y
+    def training_inputs(self, batch: Batch) -> Tensor:
+        return self.pair(batch, self.negatives(batch))
 
     def pair(self, batch: Batch, wrong: Tensor) -> Tensor:
         """The inputs with their true labels, then the same inputs with the wrong ones [2 B, ...]."""
         pair: Tensor = self.encoding(torch.cat([batch.x, batch.x]), torch.cat([batch.y, wrong]))
         return pair
 
-    def activity(self, layer: int, h: Tensor) -> Tensor:
+    def features(self, layer: int, h: Tensor) -> Tensor:
         """The activity [N, *out_shape] of a block for its input [N, *in_shape]."""
         return self.block(layer).activity(functional.unit_power(h) if self.hides_length else h)
 
-    def layer_step(self, layer: int, h: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        activity = self.activity(layer, h)
-        positive, negative = self.goodness(layer, activity).chunk(2)
-        loss = self.pair_loss(layer, positive, negative)
-        loss.backward()
-        return loss.detach(), self.next_input(layer, h, activity.detach())
+    def loss(self, layer: int, features: Tensor, batch: Batch) -> Tensor:
+        return self.pair_loss(layer, *self.goodness(layer, features).chunk(2))
 
-    def next_input(self, layer: int, h: Tensor, activity: Tensor) -> Tensor:
-        """What the next block gets of an activity [N, *out_shape] for the input h [N, *in_shape]."""
-        out: Tensor = self.block(layer).dropout(activity)
-        return out
-
-    def forward_block(self, layer: int, h: Tensor) -> Tensor:
-        return self.next_input(layer, h, self.activity(layer, h))
-
-    def layer_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
-        yield from in_parts(self, self._candidate_scores, x)
+    def scores_of(self, layers: Sequence[int], x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
+        yield from only(layers, in_parts(self, self._candidate_scores, x))
 
     def _candidate_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
         """(layer, goodness [B, C] of each class as the label); inside, the candidates are [B C, ...]."""
         shared = self.shares_first_product
         h = x if shared else self._candidates(x)
         for layer in range(len(self.blocks)):
-            activity = self._first_activity(x) if shared and layer == 0 else self.activity(layer, h)
-            yield layer, self.goodness(layer, activity).view(-1, self.classes)
-            h = self.next_input(layer, h, activity)
+            features = self._first_activity(x) if shared and layer == 0 else self.features(layer, h)
+            yield layer, self.goodness(layer, features).view(-1, self.classes)
+            h = self.next_input(layer, features, h)
 
     @property
     def shares_first_product(self) -> bool:
         """Whether candidates share the first block's product with x; their inputs are then never built."""
-        block = self.block(0)
+        block = self.affine_block(0)
         additive = isinstance(self.encoding, AdditiveEncoding)
         return additive and block.affine_in_evaluation and not block.training
 
@@ -112,7 +106,7 @@ class PairMethod(Method):
         The block's product with x is shared by the candidates: with f affine,
         f((x + p) / r) = (f(x) - f(0) + f(p) - f(0)) / r + f(0).
         """
-        block, encoding = self.block(0), self.encoding
+        block, encoding = self.affine_block(0), self.encoding
         assert isinstance(encoding, AdditiveEncoding)
         base, patterns = encoding.base(x), encoding.patterns()
         offset = block.preactivation(torch.zeros_like(patterns[:1]))
@@ -126,19 +120,23 @@ class PairMethod(Method):
 
 
 class GapMethod(PairMethod):
-    """Rules with SymBa's loss: the goodness of a pair is to differ, and there is no threshold."""
+    """Rules with SymBa's loss, in which the two goodnesses of a pair are to differ and there is no threshold.
+
+    Args:
+        sharpness: factor of the goodness gap inside the softplus, the paper's alpha.
+    """
 
     def __init__(
         self,
         network: Network,
         classes: int,
         encoding: LabelEncoding,
-        *,
-        sharpness: float,
-        read_out: ReadOut,
         blocks: Sequence[nn.Module] | None = None,
+        *,
+        sharpness: float = 4.0,
+        **options: Any,
     ) -> None:
-        super().__init__(network, classes, encoding, read_out=read_out, blocks=blocks)
+        super().__init__(network, classes, encoding, blocks, **options)
         if sharpness <= 0:
             raise UserError(f"sharpness must be greater than 0, not {sharpness:g}.")
         self.sharpness = sharpness
@@ -148,6 +146,15 @@ class GapMethod(PairMethod):
 
     def pair_loss(self, layer: int, positive: Tensor, negative: Tensor) -> Tensor:
         return functional.symmetric_pair_loss(positive, negative, self.sharpness)
+
+
+def only(layers: Sequence[int], scores: Iterator[tuple[int, Tensor]]) -> Iterator[tuple[int, Tensor]]:
+    """The scores of these layers; nothing above the last of them is computed."""
+    for layer, each in scores:
+        if layer in layers:
+            yield layer, each
+        if layer >= max(layers):
+            return
 
 
 def in_parts(
@@ -171,10 +178,9 @@ def _inverse_power(base: Tensor, patterns: Tensor) -> Tensor:
 
 
 def scale_by_fan_in(method: Method) -> None:
-    """Weights drawn anew from N(0, 1 / fan-in), biases 0: Forward-Forward's start."""
-    for block in method.blocks:
-        assert isinstance(block, Block)
-        weight, bias = block.affine.weight, block.affine.bias
-        nn.init.normal_(weight, std=weight[0].numel() ** -0.5)
-        if bias is not None:
-            nn.init.zeros_(bias)
+    """Draws the weights again from N(0, 1 / fan-in) and sets biases to 0, as Forward-Forward does."""
+    for layer in range(len(method.blocks)):
+        affine = method.affine_block(layer).affine
+        nn.init.normal_(affine.weight, std=affine.weight[0].numel() ** -0.5)
+        if affine.bias is not None:
+            nn.init.zeros_(affine.bias)

@@ -17,9 +17,9 @@ class RelayedMethod(TopErrorMethod):
 
     def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
         passes: list[Pass] = []
-        h = self.entry(batch.x)
+        h = self.training_inputs(batch)
         for layer in range(len(self.blocks)):
-            passes.append(Pass(self.block(layer), h))
+            passes.append(Pass(self.affine_block(layer), h))
             h = passes[-1].out
         loss, error = self.top_error(h, batch.y)
         while passes:

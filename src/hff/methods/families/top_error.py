@@ -10,41 +10,33 @@ from torch import Tensor, nn
 from hff import functional
 from hff.errors import UserError
 from hff.methods.method import Method, ParameterSet, Stage
-from hff.modules.feedback import with_output
-from hff.networks import WITHOUT_GRADIENT, Block, Network
+from hff.networks import AffineBlock, Network
 
-OutputKind = Literal["softmax", "sigmoid"]
+Output = Literal["softmax", "sigmoid"]
 Start = Literal["network", "zero", "zero_above"]
 
 
 class TopErrorMethod(Method):
     """The last block gives the scores: a last row of C units, or one that is added."""
 
-    def __init__(self, network: Network, classes: int, *, head: str = "softmax") -> None:
-        super().__init__(with_output(network, classes), classes)
-        self.head = head
+    def __init__(self, network: Network, classes: int, output: str = "softmax") -> None:
+        super().__init__(network.with_output(classes), classes)
+        self.output = output
 
     @classmethod
     def unsupported_reason(cls, network: Network, classes: int) -> str | None:
-        flat = {row.activation for row in network.rows} & WITHOUT_GRADIENT
-        if flat:
-            return f"{cls.info.title} needs activations with a derivative, which {flat.pop()!r} has not."
-        return super().unsupported_reason(network, classes)
+        return super().unsupported_reason(network, classes) or needs_derivatives(cls, network)
 
     def parameter_groups(self, stage: Stage) -> dict[str, list[ParameterSet]]:
-        learned = [p for layer in stage.blocks for p in self.block(layer).parameters()]
+        learned = [p for layer in stage.blocks for p in self.blocks[layer].parameters()]
         return {"network": [ParameterSet(learned)]}
-
-    def entry(self, x: Tensor) -> Tensor:
-        """What the first block gets."""
-        return x
 
     def loss(self, scores: Tensor, y: Tensor) -> Tensor:
         """What the error at the top is the gradient of: scores [B, C], labels [B] -> [].
 
         Cross-entropy of a softmax, or the binary ones of C sigmoids, added up.
         """
-        if self.head == "softmax":
+        if self.output == "softmax":
             return functional.cross_entropy(scores, y)
         target = F.one_hot(y, self.classes).to(scores.dtype)
         return F.binary_cross_entropy_with_logits(scores, target, reduction="sum") / len(y)
@@ -56,10 +48,10 @@ class TopErrorMethod(Method):
         (error,) = torch.autograd.grad(loss, scores)
         return loss.detach(), error
 
-    def layer_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
-        h = self.entry(x)
-        for block in self.blocks:
-            h = block(h)
+    def layer_scores(self, x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
+        h = x if depth else self.stem(x)
+        for layer in range(depth, len(self.blocks)):
+            h = self.blocks[layer](h)
         yield len(self.blocks) - 1, h
 
     def begin(self, start: Start, bias: float, layers: Iterable[int]) -> None:
@@ -70,7 +62,7 @@ class TopErrorMethod(Method):
         for layer in layers:
             if start == "network" or (start == "zero_above" and layer == 0):
                 continue
-            block = self.block(layer)
+            block = self.affine_block(layer)
             nn.init.zeros_(block.affine.weight)
             hidden = layer < len(self.blocks) - 1
             if block.affine.bias is not None:
@@ -82,7 +74,15 @@ class TopErrorMethod(Method):
                 )
 
 
-def _is_dead(block: Block) -> bool:
+def needs_derivatives(method: type[Method], network: Network) -> str | None:
+    """Why a rule that differentiates activations cannot train the network; None if it can."""
+    flat = network.activations_without_gradient
+    if not flat:
+        return None
+    return f"{method.info.title} needs activations with a derivative; choose another one than {flat.pop()!r}."
+
+
+def _is_dead(block: AffineBlock) -> bool:
     """Whether no error passes the activation where all weights of the block are zero."""
     normed = block.row.norm != "none" and block.row.norm_at == "preactivation"
     bias = None if normed else block.affine.bias

@@ -1,0 +1,154 @@
+"""One training step, for the loop of this library and for any loop of your own."""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from hff.batch import Batch
+from hff.errors import UserError
+from hff.methods import Method, Stage
+from hff.randomness import seed_of
+from hff.training.optimizers import Optimizers
+from hff.training.settings import Settings
+
+
+class Trainer:
+    """Trains a method step by step.
+
+    ```python
+    trainer = hff.Trainer(method, hff.Settings(learning_rate=1e-3))
+    for x, y in loader:
+        losses = trainer.step(hff.Batch(x, y))
+    ```
+
+    A method is trained in one or more stages; the trainer starts with the first one, and `begin` moves on to
+    another. `hff.fit` does that by itself, and also validates, records and saves.
+
+    Args:
+        method: what to train.
+        settings: batch parts, precision, optimizer and learning rate.
+        stage: the stage to start with; None is the method's first one.
+        seed: what random numbers depend on where a batch has no key of its own.
+    """
+
+    def __init__(
+        self, method: Method, settings: Settings | None = None, *, stage: Stage | None = None, seed: int = 0
+    ) -> None:
+        self.method = method
+        self.settings = settings or Settings()
+        self.seed = seed
+        self.steps = 0
+        """Steps taken in the current stage."""
+        if reason := unsupported_settings(method, self.settings):
+            raise UserError(reason)
+        first = stage or next(each for each in self.stages if each.epochs > 0)
+        self.begin(first)
+
+    @property
+    def stages(self) -> list[Stage]:
+        """The stages of the training, in order."""
+        return self.method.stages(self.settings.epochs)
+
+    def begin(self, stage: Stage) -> None:
+        """Moves on to a stage: its blocks learn from now on, with new optimizers."""
+        self.stage = stage
+        self.steps = 0
+        self.optimizers = Optimizers(self.method, stage, self.settings)
+
+    def prepare(self, batches: Iterable[Batch]) -> None:
+        """Sets what depends on the data before a stage begins, such as prototypes at class means.
+
+        `batches` are iterated over several times by some methods: give a list, or any other collection.
+        """
+        self.method.eval()
+        self.method.prepare(self.stage, lambda: batches)
+
+    def step(self, batch: Batch, learning_rate: float | None = None) -> dict[str, Tensor]:
+        """Trains on one batch and returns the loss [] of each group of parameters, as the mean over samples.
+
+        Args:
+            batch: inputs and labels on the device of the method.
+            learning_rate: the learning rate of this step; None is that of the settings.
+        """
+        rate = self.settings.learning_rate if learning_rate is None else learning_rate
+        if not batch.key:
+            batch = replace(batch, key=(self.seed, self.stage.name, 0, self.steps))
+        self.method.enter(self.stage)
+        with keyed_randomness(*batch.key), self._autocast(batch):
+            losses = self._accumulate(batch, rate) if self._is_split(batch) else self._whole(batch, rate)
+        self.steps += 1
+        return losses
+
+    def _whole(self, batch: Batch, rate: float) -> dict[str, Tensor]:
+        """Every group steps as soon as its gradients are complete; one that comes up twice steps twice."""
+        losses: dict[str, list[Tensor]] = {}
+        for group, loss in self.method.update(batch, self.stage):
+            self._advance(group, rate)
+            losses.setdefault(group, []).append(loss.float())
+        return {group: torch.stack(each).mean() for group, each in losses.items()}
+
+    def _accumulate(self, batch: Batch, rate: float) -> dict[str, Tensor]:
+        """Adds up the gradients of the parts of a batch, each by its share of the samples, then steps.
+
+        The parts see the same weights as the whole batch would: a local rule computes what a block hands to
+        the next one before the block steps.
+        """
+        assert self.settings.micro_batch_size is not None
+        losses: dict[str, Tensor] = {}
+        parameters = list(self.method.parameters())
+        totals: list[Tensor | None] = [None] * len(parameters)
+        for part in batch.split(self.settings.micro_batch_size):
+            share = len(part.y) / len(batch.y)
+            for group, loss in self.method.update(part, self.stage):
+                losses[group] = losses.get(group, torch.zeros_like(loss.float())) + share * loss.float()
+            for number, parameter in enumerate(parameters):
+                if parameter.grad is not None:
+                    weighted, total = parameter.grad.mul_(share), totals[number]
+                    totals[number] = weighted if total is None else total.add_(weighted)
+                    parameter.grad = None
+        for parameter, total in zip(parameters, totals, strict=True):
+            parameter.grad = total
+        for group in losses:
+            self._advance(group, rate)
+        return losses
+
+    def _advance(self, group: str, rate: float) -> None:
+        self.optimizers.step(group, rate)
+        self.method.after_step(group)
+
+    def _is_split(self, batch: Batch) -> bool:
+        size = self.settings.micro_batch_size
+        return size is not None and size < len(batch.y)
+
+    def _autocast(self, batch: Batch) -> contextlib.AbstractContextManager[object]:
+        if self.settings.precision == "float32":
+            return contextlib.nullcontext()
+        return torch.autocast(batch.x.device.type, dtype=torch.bfloat16)
+
+
+def unsupported_settings(method: Method, settings: Settings) -> str | None:
+    """Why a method cannot be trained with these settings, in one sentence; None if it can."""
+    title = method.info.title
+    if settings.precision == "bfloat16" and not method.info.autocast:
+        return f"{title} needs float32: it computes its updates by hand or from small differences."
+    if settings.micro_batch_size is None:
+        return None
+    if method.samples_interact:
+        return (
+            f"{title} relates the samples of a batch to each other, by its loss or by batch norm, so parts "
+            f"of a batch do not add up to the whole; leave out micro_batch_size."
+        )
+    if method.steps_within_batch:
+        return f"{title} steps several times within a batch, so its parts cannot be added up first."
+    return None
+
+
+@contextlib.contextmanager
+def keyed_randomness(*key: int | str) -> Iterator[None]:
+    """In here, draws from torch's global generator (dropout) depend on the key; the generator is restored."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_of(*key, "global"))
+        yield
