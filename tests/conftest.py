@@ -1,4 +1,4 @@
-"""Shared by all tests: one thread each, so that parallel test workers do not fight over the cores."""
+"""Shared by all tests. One thread each, so that parallel test workers do not compete for cores."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
-def same_numbers_every_time() -> None:
+def fixed_seed() -> None:
     torch.manual_seed(0)
 
 

@@ -5,8 +5,8 @@ from hff.data import Augmentation, Batches, Preprocessing, TensorExamples
 from hff.errors import UserError
 from hff.randomness import permutation, uniform
 
-PLAIN = Preprocessing((0.0,), (1.0,), 1.0, (1, 6, 6))
-VARIED = Augmentation(crop=2, flip=True)
+UNCHANGED = Preprocessing((0.0,), (1.0,), 1.0, (1, 6, 6))
+AUGMENTED = Augmentation(crop=2, flip=True)
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def examples() -> TensorExamples:
 
 
 def test_an_epoch_visits_each_example_once(examples: TensorExamples) -> None:
-    batches = Batches(examples, PLAIN, 8, (0, "joint"), Augmentation.none())
+    batches = Batches(examples, UNCHANGED, 8, (0, "joint"), Augmentation.none())
     seen = list(batches.epoch(0))
     assert len(batches) == len(seen) == 7
     index = torch.cat([batch.index for batch in seen])
@@ -29,18 +29,18 @@ def test_an_epoch_visits_each_example_once(examples: TensorExamples) -> None:
 
 
 def test_drop_last(examples: TensorExamples) -> None:
-    batches = Batches(examples, PLAIN, 8, (0, "joint"), Augmentation.none(), drop_last=True)
+    batches = Batches(examples, UNCHANGED, 8, (0, "joint"), Augmentation.none(), drop_last=True)
     assert len(batches) == 6
     assert [len(batch.y) for batch in batches.epoch(0)] == [8] * 6
     with pytest.raises(UserError, match="50 examples do not fill a batch of 51"):
-        Batches(examples, PLAIN, 51, (0, "joint"), Augmentation.none(), drop_last=True)
+        Batches(examples, UNCHANGED, 51, (0, "joint"), Augmentation.none(), drop_last=True)
 
 
-def test_resumed_in_the_middle(examples: TensorExamples) -> None:
-    batches = Batches(examples, PLAIN, 8, (3, "joint"), VARIED)
-    whole, rest = list(batches.epoch(2)), list(batches.epoch(2, start=4))
-    assert len(rest) == 3
-    for a, b in zip(whole[4:], rest, strict=True):
+def test_an_epoch_resumed_in_the_middle_is_the_same(examples: TensorExamples) -> None:
+    batches = Batches(examples, UNCHANGED, 8, (3, "joint"), AUGMENTED)
+    whole, resumed = list(batches.epoch(2)), list(batches.epoch(2, start=4))
+    assert len(resumed) == 3
+    for a, b in zip(whole[4:], resumed, strict=True):
         assert torch.equal(a.x, b.x)
         assert torch.equal(a.index, b.index)
         assert a.key == b.key
@@ -48,7 +48,7 @@ def test_resumed_in_the_middle(examples: TensorExamples) -> None:
 
 def test_epochs_and_seeds_differ(examples: TensorExamples) -> None:
     def order(seed: int, epoch: int) -> list[int]:
-        batches = Batches(examples, PLAIN, 50, (seed, "joint"), VARIED)
+        batches = Batches(examples, UNCHANGED, 50, (seed, "joint"), AUGMENTED)
         return next(batches.epoch(epoch)).index.tolist()
 
     assert order(0, 0) == order(0, 0)
@@ -57,8 +57,8 @@ def test_epochs_and_seeds_differ(examples: TensorExamples) -> None:
 
 
 def test_augmentation_depends_on_the_sample_not_on_its_batch(examples: TensorExamples) -> None:
-    small = Batches(examples, PLAIN, 4, (0, "joint"), VARIED)
-    large = Batches(examples, PLAIN, 25, (0, "joint"), VARIED)
+    small = Batches(examples, UNCHANGED, 4, (0, "joint"), AUGMENTED)
+    large = Batches(examples, UNCHANGED, 25, (0, "joint"), AUGMENTED)
 
     def by_sample(batches: Batches) -> torch.Tensor:
         result = torch.empty(50, 1, 6, 6)
@@ -69,26 +69,26 @@ def test_augmentation_depends_on_the_sample_not_on_its_batch(examples: TensorExa
     assert torch.equal(by_sample(small), by_sample(large))
     index = torch.arange(50)
     draws = uniform(index, 3, 0, "joint", 1, "augmentation")
-    assert torch.equal(by_sample(small), VARIED(examples.x, draws, (1, 6, 6)).float())
+    assert torch.equal(by_sample(small), AUGMENTED(examples.x, draws, (1, 6, 6)).float())
 
 
-def test_evaluation_is_in_order_and_plain(examples: TensorExamples) -> None:
-    batches = Batches.in_order(examples, PLAIN, 16)
+def test_evaluation_is_in_order_without_augmentation(examples: TensorExamples) -> None:
+    batches = Batches.in_order(examples, UNCHANGED, 16)
     first, second = list(batches.epoch(0)), list(batches.epoch(1))
     assert torch.equal(torch.cat([batch.index for batch in first]), torch.arange(50))
     assert torch.equal(torch.cat([batch.x for batch in first]), examples.x.float())
     assert torch.equal(first[1].x, second[1].x)
 
 
-def test_tables_pass_through() -> None:
+def test_batches_of_a_table() -> None:
     table = TensorExamples(torch.rand(10, 3), torch.arange(10) % 2)
     batch = next(Batches.in_order(table, Preprocessing((0.0,), (1.0,), 1.0, (3,)), 10).epoch(0))
     torch.testing.assert_close(batch.x, table.x)
 
 
-def test_bad_sizes(examples: TensorExamples) -> None:
+def test_wrong_sizes_are_refused(examples: TensorExamples) -> None:
     with pytest.raises(UserError, match="at least 1, not 0"):
-        Batches(examples, PLAIN, 0, (0, "joint"), VARIED)
+        Batches(examples, UNCHANGED, 0, (0, "joint"), AUGMENTED)
     with pytest.raises(UserError, match="3 examples but 2 labels"):
         TensorExamples(torch.zeros(3, 1), torch.zeros(2))
 

@@ -1,4 +1,4 @@
-"""Folders of images."""
+"""Image folders."""
 
 import pickle
 import threading
@@ -16,7 +16,7 @@ from hff.errors import UserError
 def write_images(
     root: Path, count: int = 5, classes: str = "ab", size: tuple[int, int] = (8, 6), mode: str = "RGB"
 ) -> None:
-    """Images [H, W] in one folder per class; the class is how bright they are."""
+    """Images [H, W] in one folder per class; the brightness depends on the class."""
     rng = np.random.default_rng(0)
     for i, name in enumerate(classes):
         (root / name).mkdir(parents=True, exist_ok=True)
@@ -26,7 +26,7 @@ def write_images(
             Image.fromarray(pixels).save(root / name / f"{j}.png")
 
 
-def test_classes_beside_each_other(tmp_path: Path) -> None:
+def test_one_folder_per_class(tmp_path: Path) -> None:
     write_images(tmp_path, count=10)
     data = load_data("folder", path=tmp_path)
     assert data.classes == ("a", "b")
@@ -58,7 +58,7 @@ def test_a_class_may_be_called_train(tmp_path: Path) -> None:
     assert load_data("folder", path=tmp_path).classes == ("b", "train")
 
 
-def test_statistics_are_those_of_the_training_split(tmp_path: Path) -> None:
+def test_statistics_are_computed_from_the_training_split(tmp_path: Path) -> None:
     write_images(tmp_path, count=10)
     data = load_data("folder", path=tmp_path)
     assert isinstance(data.train, TensorExamples)
@@ -67,14 +67,14 @@ def test_statistics_are_those_of_the_training_split(tmp_path: Path) -> None:
     np.testing.assert_allclose(data.preprocessing.std, x.std((0, 2, 3), correction=0), rtol=1e-12)
 
 
-def test_grey_images_have_one_channel(tmp_path: Path) -> None:
+def test_gray_images_have_one_channel(tmp_path: Path) -> None:
     write_images(tmp_path, mode="L")
     assert load_data("folder", path=tmp_path).in_shape == (1, 8, 6)
-    Image.new("RGB", (6, 8)).save(tmp_path / "a" / "colour.png")
+    Image.new("RGB", (6, 8)).save(tmp_path / "a" / "color.png")
     assert load_data("folder", path=tmp_path).in_shape == (3, 8, 6)
 
 
-def test_sizes(tmp_path: Path) -> None:
+def test_default_and_given_sizes(tmp_path: Path) -> None:
     write_images(tmp_path)
     assert load_data("folder", path=tmp_path, size=5).in_shape == (3, 5, 5)
     write_images(tmp_path, classes="c", size=(9, 9))
@@ -83,7 +83,7 @@ def test_sizes(tmp_path: Path) -> None:
     assert load_data("folder", path=tmp_path / "large").in_shape == (3, 64, 64)
 
 
-def test_other_files_are_passed_over(tmp_path: Path) -> None:
+def test_other_files_are_ignored(tmp_path: Path) -> None:
     write_images(tmp_path, count=5)
     (tmp_path / "a" / "notes.txt").write_text("some words")
     (tmp_path / "a" / ".hidden.png").write_text("some words")
@@ -94,22 +94,22 @@ def test_other_files_are_passed_over(tmp_path: Path) -> None:
     assert len(data.train) + len(data.test) == 10
 
 
-def test_what_is_wrong_with_a_folder(tmp_path: Path) -> None:
+def test_wrong_folders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="There is no folder"):
         load_data("folder", path=tmp_path / "missing")
-    with pytest.raises(UserError, match="two or more classes"):
+    with pytest.raises(UserError, match="at least two classes"):
         load_data("folder", path=tmp_path)
     write_images(tmp_path / "train")
     write_images(tmp_path / "test", classes="abc")
     with pytest.raises(UserError, match=r"class 'c' in .*test has no training images"):
         load_data("folder", path=tmp_path)
     (tmp_path / "train" / "c").mkdir()
-    with pytest.raises(UserError, match="c holds no images"):
+    with pytest.raises(UserError, match="c does not hold any images"):
         load_data("folder", path=tmp_path)
 
 
 @pytest.mark.parametrize("whole_header", [True, False])
-def test_a_corrupt_image_is_named(tmp_path: Path, whole_header: bool) -> None:
+def test_a_damaged_image_is_named(tmp_path: Path, whole_header: bool) -> None:
     write_images(tmp_path, size=(60, 60))
     broken = tmp_path / "b" / "3.png"
     broken.write_bytes(broken.read_bytes()[: 2000 if whole_header else 4])
@@ -141,9 +141,7 @@ def test_imagenet(imagenet: Path) -> None:
     assert torch.equal(bright.long(), whole[0].y)
 
 
-def test_imagenet_is_found_in_the_environments_folder(
-    imagenet: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_imagenet_is_found_in_the_folder_of_hff_data(imagenet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = imagenet.parent / f"{imagenet.name}-home"
     home.mkdir()
     imagenet.rename(home / "imagenet")
@@ -151,7 +149,7 @@ def test_imagenet_is_found_in_the_environments_folder(
     assert load_data("imagenet", size=8).classes == ("p", "q")
 
 
-def test_a_prediction_sees_what_evaluation_saw(imagenet: Path) -> None:
+def test_prediction_and_evaluation_read_the_same_pixels(imagenet: Path) -> None:
     data = load_data("imagenet", path=imagenet, size=28)
     assert isinstance(data.test, ImageFileExamples)
     seen = next(Batches.in_order(data.test, data.preprocessing, 6).epoch(0)).x
@@ -165,7 +163,7 @@ def test_imagenet_in_the_wrong_layout(tmp_path: Path) -> None:
         load_data("imagenet", path=tmp_path)
 
 
-def test_files_are_decoded_ahead_in_order_and_threads_end(imagenet: Path) -> None:
+def test_files_are_decoded_in_order_and_threads_end(imagenet: Path) -> None:
     data = load_data("imagenet", path=imagenet, size=28, validation=0)
     index = [torch.tensor([i, i + 1]) for i in range(0, 24, 2)]
     before = threading.active_count()
@@ -176,20 +174,20 @@ def test_files_are_decoded_ahead_in_order_and_threads_end(imagenet: Path) -> Non
     assert threading.active_count() == before
 
 
-def test_a_broken_file_is_named_when_its_batch_comes(imagenet: Path) -> None:
+def test_a_damaged_file_is_named_when_its_batch_is_read(imagenet: Path) -> None:
     data = load_data("imagenet", path=imagenet, size=28, validation=0)
     (imagenet / "train" / "q" / "4.png").write_text("broken")
     with pytest.raises(UserError, match=r"4\.png cannot be read as an image"):
         list(Batches.in_order(data.train, data.preprocessing, 6).epoch(0))
 
 
-def test_image_files_can_go_to_another_process(imagenet: Path) -> None:
+def test_image_files_can_be_pickled(imagenet: Path) -> None:
     data = load_data("imagenet", path=imagenet, size=28)
     copy = pickle.loads(pickle.dumps(data.train))
     assert torch.equal(copy.fetch(torch.tensor([0])), data.train.fetch(torch.tensor([0])))
 
 
-def test_many_images_stay_in_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_folders_are_not_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_images(tmp_path, count=10)
     in_memory = load_data("folder", path=tmp_path)
     monkeypatch.setattr("hff.data.readers.folder.IN_MEMORY", 100)

@@ -1,4 +1,4 @@
-"""Files that are damaged, cut off, or worse; and sound ones."""
+"""The file formats of MNIST and CIFAR: valid, damaged and malicious files."""
 
 import codecs
 import gzip
@@ -12,9 +12,15 @@ import numpy as np
 import pytest
 from tiny_files import cifar_rows, idx
 
-from hff.data.readers.formats import read_cifar_binary, read_cifar_pickle, read_idx, read_pickle
+from hff.data import ReadRequest, datasets
+from hff.data.readers.cifar import read_cifar_binary, read_cifar_pickle
+from hff.data.readers.idx import read_idx_file
+from hff.data.readers.plain_pickle import read_pickle
 from hff.errors import UserError
 
+MNIST, FASHION, CIFAR10, CIFAR100 = (
+    ReadRequest(name, datasets[name]) for name in ("mnist", "fashion_mnist", "cifar10", "cifar100")
+)
 LABELS = idx(np.array([3, 1, 4], dtype=np.uint8))
 
 
@@ -22,27 +28,27 @@ def test_idx_plain_and_compressed(tmp_path: Path) -> None:
     array = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
     (tmp_path / "plain").write_bytes(idx(array))
     (tmp_path / "small.gz").write_bytes(gzip.compress(idx(array)))
-    np.testing.assert_array_equal(read_idx(tmp_path / "plain", 3, "mnist"), array)
-    np.testing.assert_array_equal(read_idx(tmp_path / "small.gz", 3, "mnist"), array)
+    np.testing.assert_array_equal(read_idx_file(tmp_path / "plain", 3, MNIST), array)
+    np.testing.assert_array_equal(read_idx_file(tmp_path / "small.gz", 3, MNIST), array)
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "does not begin"),
-        (b"<html>not here</html>", "does not begin"),
-        (LABELS[:3], "does not begin"),
-        (idx(np.zeros((1, 2), dtype=np.uint8)), "does not begin"),
-        (LABELS[:-1], "announces 3 bytes and holds 2"),
-        (LABELS + b"x", "announces 3 bytes and holds 4"),
-        (struct.pack(">4BI", 0, 0, 8, 1, 2**32 - 1) + b"abc", "announces 4294967295 bytes and holds 3"),
+        (b"", "does not start"),
+        (b"<html>not here</html>", "does not start"),
+        (LABELS[:3], "does not start"),
+        (idx(np.zeros((1, 2), dtype=np.uint8)), "does not start"),
+        (LABELS[:-1], "should hold 3 bytes and holds 2"),
+        (LABELS + b"x", "should hold 3 bytes and holds 4"),
+        (struct.pack(">4BI", 0, 0, 8, 1, 2**32 - 1) + b"abc", "should hold 4294967295 bytes and holds 3"),
     ],
 )
 def test_damaged_idx(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "labels"
     path.write_bytes(content)
     with pytest.raises(UserError, match=words) as error:
-        read_idx(path, 1, "mnist")
+        read_idx_file(path, 1, MNIST)
     assert str(path) in str(error.value)
     assert "delete it and run `hff data get mnist`" in str(error.value)
 
@@ -51,10 +57,10 @@ def test_damaged_gzip(tmp_path: Path) -> None:
     whole = gzip.compress(idx(np.random.default_rng(0).integers(0, 256, 999, dtype=np.uint8)))
     flipped = bytearray(whole)
     flipped[500] ^= 255
-    for content in (whole[:500], bytes(flipped), b"no gzip"):
+    for content in (whole[:500], bytes(flipped), b"not gzip"):
         (tmp_path / "labels.gz").write_bytes(content)
         with pytest.raises(UserError, match=r"labels\.gz is damaged .*hff data get fashion_mnist"):
-            read_idx(tmp_path / "labels.gz", 1, "fashion_mnist")
+            read_idx_file(tmp_path / "labels.gz", 1, FASHION)
 
 
 def pickled(tmp_path: Path, content: Any, protocol: int = 2) -> Path:
@@ -70,13 +76,13 @@ def test_cifar_pickle(tmp_path: Path, protocol: int, keys: str) -> None:
     batch: dict[Any, Any] = {"data": x, "labels": y}
     if keys == "bytes":
         batch = {key.encode(): value for key, value in batch.items()}
-    images, labels = read_cifar_pickle(pickled(tmp_path, batch, protocol), "labels", "cifar10")
+    images, labels = read_cifar_pickle(pickled(tmp_path, batch, protocol), "labels", CIFAR10)
     np.testing.assert_array_equal(images.reshape(5, -1), x)
     assert labels.tolist() == y
 
 
-def test_pickle_as_python_2_wrote_it(tmp_path: Path) -> None:
-    """The official files: names of the old numpy, and the array's bytes as a Python 2 string."""
+def test_pickle_written_by_python_2(tmp_path: Path) -> None:
+    """The official files use module names of an old NumPy and store the array as a Python 2 string."""
     raw = bytes(range(256)) * 12
     content = (
         b"\x80\x02}(U\x04datacnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
@@ -84,13 +90,13 @@ def test_pickle_as_python_2_wrote_it(tmp_path: Path) -> None:
         b"J\xff\xff\xff\xffK\x00tb\x89T" + struct.pack("<I", len(raw)) + raw + b"tbU\x06labels](K\x07eu."
     )
     (tmp_path / "batch").write_bytes(content)
-    images, labels = read_cifar_pickle(tmp_path / "batch", "labels", "cifar10")
+    images, labels = read_cifar_pickle(tmp_path / "batch", "labels", CIFAR10)
     assert images.tobytes() == raw
     assert labels.tolist() == [7]
 
 
 class Command:
-    """Pickled, it is a call."""
+    """An object whose pickle is a function call."""
 
     def __init__(self, function: Any, *arguments: Any) -> None:
         self.call = (function, arguments)
@@ -100,11 +106,11 @@ class Command:
 
 
 @pytest.mark.parametrize("protocol", [0, 2, 4])
-def test_a_pickle_with_a_command_is_not_run(tmp_path: Path, protocol: int) -> None:
+def test_a_command_in_a_pickle_is_not_run(tmp_path: Path, protocol: int) -> None:
     witness = tmp_path / "it ran"
     batch = {"data": Command(os.mkdir, str(witness)), "labels": [0]}
-    with pytest.raises(UserError, match=r"asks to run (posix|nt)\.mkdir"):
-        read_cifar_pickle(pickled(tmp_path, batch, protocol), "labels", "cifar10")
+    with pytest.raises(UserError, match=r"tries to run (posix|nt)\.mkdir"):
+        read_cifar_pickle(pickled(tmp_path, batch, protocol), "labels", CIFAR10)
     assert not witness.exists()
 
 
@@ -118,46 +124,46 @@ def test_a_pickle_with_a_command_is_not_run(tmp_path: Path, protocol: int) -> No
         Command(codecs.encode, "x", "rot13"),
     ],
 )
-def test_other_calls_are_refused(tmp_path: Path, command: Command) -> None:
-    with pytest.raises(UserError, match="which no data set needs"):
-        read_pickle(pickled(tmp_path, {"data": command}), "cifar10")
+def test_other_calls_in_a_pickle_are_refused(tmp_path: Path, command: Command) -> None:
+    with pytest.raises(UserError, match="which a data set does not need"):
+        read_pickle(pickled(tmp_path, {"data": command}), CIFAR10)
 
 
 @pytest.mark.parametrize(
     ("batch", "words"),
     [
-        ([1, 2], "holds no dictionary"),
-        ({"labels": [1]}, "no images"),
-        ({"data": np.zeros((2, 3071), np.uint8), "labels": [1, 2]}, "no images"),
-        ({"data": np.zeros((2, 3072), np.int64), "labels": [1, 2]}, "no images"),
+        ([1, 2], "does not hold a dictionary"),
+        ({"labels": [1]}, "does not hold images"),
+        ({"data": np.zeros((2, 3071), np.uint8), "labels": [1, 2]}, "does not hold images"),
+        ({"data": np.zeros((2, 3072), np.int64), "labels": [1, 2]}, "does not hold images"),
         ({"data": np.zeros((2, 3072), np.uint8), "labels": [1]}, "for each of 2 images"),
         ({"data": np.zeros((2, 3072), np.uint8)}, "for each of 2 images"),
-        ({"data": np.zeros((2, 3072), np.uint8), "labels": ["cat", "dog"]}, "no integers"),
+        ({"data": np.zeros((2, 3072), np.uint8), "labels": ["cat", "dog"]}, "not integers"),
     ],
 )
 def test_wrong_cifar_pickle(tmp_path: Path, batch: Any, words: str) -> None:
     with pytest.raises(UserError, match=words) as error:
-        read_cifar_pickle(pickled(tmp_path, batch), "labels", "cifar10")
+        read_cifar_pickle(pickled(tmp_path, batch), "labels", CIFAR10)
     assert "hff data get cifar10" in str(error.value)
 
 
 @pytest.mark.parametrize("length", [0, 1, 20, 500])
-def test_a_pickle_that_is_cut_off(tmp_path: Path, length: int) -> None:
+def test_truncated_pickle(tmp_path: Path, length: int) -> None:
     x, y = cifar_rows(2, 10, 0)
     path = pickled(tmp_path, {"data": x, "labels": y})
     path.write_bytes(path.read_bytes()[:length])
     with pytest.raises(UserError, match="cannot be unpickled"):
-        read_cifar_pickle(path, "labels", "cifar10")
+        read_cifar_pickle(path, "labels", CIFAR10)
 
 
 def test_cifar_binary(tmp_path: Path) -> None:
     x, y = cifar_rows(4, 100, 0)
     fine = np.concatenate([np.full((4, 1), 9), np.array(y)[:, None], x], axis=1).astype(np.uint8)
     (tmp_path / "train.bin").write_bytes(fine.tobytes())
-    images, labels = read_cifar_binary(tmp_path / "train.bin", 2, "cifar100")
+    images, labels = read_cifar_binary(tmp_path / "train.bin", 2, CIFAR100)
     np.testing.assert_array_equal(images.reshape(4, -1), x)
     assert labels.tolist() == y
     for content in (fine.tobytes()[:-1], b""):
         (tmp_path / "train.bin").write_bytes(content)
-        with pytest.raises(UserError, match="no whole number of images"):
-            read_cifar_binary(tmp_path / "train.bin", 2, "cifar100")
+        with pytest.raises(UserError, match="not a multiple"):
+            read_cifar_binary(tmp_path / "train.bin", 2, CIFAR100)

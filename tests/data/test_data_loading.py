@@ -1,4 +1,4 @@
-"""`load`, from tiny files."""
+"""`load_data`, from tiny files."""
 
 import inspect
 from pathlib import Path
@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny_files import cifar_rows, idx, write_cifar10, write_mnist
+from tiny_files import ChangeSource, cifar_rows, idx, write_cifar10, write_mnist
 
-from hff.data import Augmentation, Batches, DataSet, TensorExamples, datasets, load_data, status
-from hff.data.fetching.sources import IDX
+from hff.data import Augmentation, Batches, DataSet, Download, TensorExamples, datasets, load_data, status
+from hff.data.readers.idx import IDX_FILES
 from hff.errors import UserError
 
 
@@ -39,15 +39,15 @@ def test_digits() -> None:
 def test_mnist(tmp_path: Path, compressed: bool) -> None:
     arrays = write_mnist(tmp_path / "mnist", compressed=compressed)
     data = load_data("mnist", data_dir=tmp_path, validation=0)
-    np.testing.assert_array_equal(stored(data.train)[:, 0].numpy(), arrays[IDX[0]])
-    np.testing.assert_array_equal(stored(data.test)[:, 0].numpy(), arrays[IDX[2]])
-    assert data.train.labels.tolist() == arrays[IDX[1]].tolist()
+    np.testing.assert_array_equal(stored(data.train)[:, 0].numpy(), arrays[IDX_FILES[0]])
+    np.testing.assert_array_equal(stored(data.test)[:, 0].numpy(), arrays[IDX_FILES[2]])
+    assert data.train.labels.tolist() == arrays[IDX_FILES[1]].tolist()
     assert data.validation is None
     assert data.augmentation == Augmentation.none()
     assert data.preprocessing.mean == (0.1307,)
 
 
-def test_fashion_mnist_is_not_taken_from_mnists_folder(tmp_path: Path) -> None:
+def test_fashion_mnist_is_not_read_from_the_folder_of_mnist(tmp_path: Path) -> None:
     write_mnist(tmp_path / "mnist")
     assert status("mnist", tmp_path)["path"] == str(tmp_path / "mnist")
     assert status("fashion_mnist", tmp_path) == {"path": None, "source": "not found"}
@@ -92,7 +92,7 @@ def test_cifar100_fine_labels(tmp_path: Path) -> None:
     assert data.classes[99] == "worm"
 
 
-def test_a_wrong_list_of_classes(tmp_path: Path) -> None:
+def test_wrong_list_of_classes(tmp_path: Path) -> None:
     import pickle
 
     write_cifar10(tmp_path / "cifar-10-batches-py")
@@ -109,17 +109,17 @@ def test_a_wrong_list_of_classes(tmp_path: Path) -> None:
         (np.full(40, 10, dtype=np.uint8), "the label 10"),
     ],
 )
-def test_labels_that_do_not_fit(tmp_path: Path, labels: np.ndarray, words: str) -> None:
+def test_labels_that_do_not_match_the_images(tmp_path: Path, labels: np.ndarray, words: str) -> None:
     write_mnist(tmp_path / "mnist")
-    (tmp_path / "mnist" / IDX[1]).write_bytes(idx(labels))
+    (tmp_path / "mnist" / IDX_FILES[1]).write_bytes(idx(labels))
     with pytest.raises(UserError, match=words) as error:
         load_data("mnist", data_dir=tmp_path)
-    assert IDX[1] in str(error.value)
+    assert IDX_FILES[1] in str(error.value)
 
 
 def test_images_of_another_size_and_no_images(tmp_path: Path) -> None:
     write_mnist(tmp_path / "mnist")
-    (tmp_path / "mnist" / IDX[2]).write_bytes(idx(np.zeros((10, 27, 28), dtype=np.uint8)))
+    (tmp_path / "mnist" / IDX_FILES[2]).write_bytes(idx(np.zeros((10, 27, 28), dtype=np.uint8)))
     with pytest.raises(UserError, match="27x28 pixels, not 28x28"):
         load_data("mnist", data_dir=tmp_path)
     write_mnist(tmp_path / "mnist", test=0)
@@ -151,11 +151,11 @@ def sizes(data: DataSet) -> tuple[int, int]:
         ({"classes": 5}, (90, 10)),
     ],
 )
-def test_how_many_examples(mnist: Path, options: dict[str, float], expected: tuple[int, int]) -> None:
+def test_sizes_of_the_splits(mnist: Path, options: dict[str, float], expected: tuple[int, int]) -> None:
     assert sizes(load_data("mnist", data_dir=mnist, **options)) == expected  # type: ignore[arg-type]
 
 
-def test_training_and_validation_share_no_image_and_keep_the_classes(mnist: Path) -> None:
+def test_training_and_validation_are_disjoint_and_stratified(mnist: Path) -> None:
     data = load_data("mnist", data_dir=mnist, limit=100)
     assert data.validation is not None
     train = {image.numpy().tobytes() for image in stored(data.train)}
@@ -165,7 +165,7 @@ def test_training_and_validation_share_no_image_and_keep_the_classes(mnist: Path
     assert torch.bincount(data.validation.labels).tolist() == [1] * 10
 
 
-def test_first_classes_only(mnist: Path) -> None:
+def test_first_classes(mnist: Path) -> None:
     data = load_data("mnist", data_dir=mnist, classes=3)
     assert data.classes == ("0", "1", "2")
     assert data.test is not None
@@ -184,7 +184,7 @@ def test_resized(mnist: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"validation": 200}, "leave none"),
+        ({"validation": 200}, "none of 200 is left"),
         ({"validation": -1}, "share between 0 and 1"),
         ({"validation": 1.5}, "share between 0 and 1"),
         ({"validation": float("nan")}, "share between 0 and 1"),
@@ -193,7 +193,7 @@ def test_resized(mnist: Path) -> None:
         ({"classes": 11}, "2 to 10"),
         ({"size": 0}, "at least 1 pixel"),
         ({"augment": "mirror"}, "Unknown augmentation"),
-        ({"path": Path("x")}, "takes no path"),
+        ({"path": Path("x")}, "does not take a path"),
     ],
 )
 def test_wrong_options(mnist: Path, options: dict[str, float], words: str) -> None:
@@ -201,9 +201,12 @@ def test_wrong_options(mnist: Path, options: dict[str, float], words: str) -> No
         load_data("mnist", data_dir=mnist, **options)  # type: ignore[arg-type]
 
 
-def test_unknown_and_missing_data_sets(tmp_path: Path) -> None:
+def test_unknown_and_missing_data_sets(change_source: ChangeSource) -> None:
     with pytest.raises(UserError, match="did you mean 'cifar10'"):
         load_data("cifar_10")
+    with pytest.raises(UserError, match="mnist cannot be downloaded; put its files into mnist"):
+        load_data("mnist")
+    change_source("mnist", downloads=(Download("a.gz", (), "0" * 32),))
     with pytest.raises(UserError, match="run `hff data get mnist`"):
         load_data("mnist", download=False)
     with pytest.raises(UserError, match=r"image-net\.org.*imagenet/train/CLASS"):

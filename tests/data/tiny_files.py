@@ -1,4 +1,4 @@
-"""Tiny files in the formats of the public data sets."""
+"""Writes tiny files in the formats of the public data sets."""
 
 import gzip
 import hashlib
@@ -6,31 +6,32 @@ import io
 import pickle
 import struct
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from hff.data.fetching.sources import IDX, sources
+from hff.data.readers.idx import IDX_FILES
 
-PUBLIC = dict(sources)
-"""The sources as they are, before a test changes them."""
+ChangeSource = Callable[..., None]
+"""The type of the fixture `change_source`."""
 
 
 def idx(array: np.ndarray) -> bytes:
-    """An array of bytes in MNIST's format."""
+    """An array of bytes in the IDX format."""
     return struct.pack(f">4B{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
 
 
 def write_mnist(
     folder: Path, train: int = 40, test: int = 10, compressed: bool = False
 ) -> dict[str, np.ndarray]:
-    """The four files of MNIST, with random images and every class in turn."""
+    """The four files of MNIST, with random images and the classes in turn."""
     rng = np.random.default_rng(0)
     arrays = {
-        IDX[0]: rng.integers(0, 256, (train, 28, 28), dtype=np.uint8),
-        IDX[1]: (np.arange(train) % 10).astype(np.uint8),
-        IDX[2]: rng.integers(0, 256, (test, 28, 28), dtype=np.uint8),
-        IDX[3]: (np.arange(test) % 10).astype(np.uint8),
+        IDX_FILES[0]: rng.integers(0, 256, (train, 28, 28), dtype=np.uint8),
+        IDX_FILES[1]: (np.arange(train) % 10).astype(np.uint8),
+        IDX_FILES[2]: rng.integers(0, 256, (test, 28, 28), dtype=np.uint8),
+        IDX_FILES[3]: (np.arange(test) % 10).astype(np.uint8),
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, array in arrays.items():
@@ -68,12 +69,12 @@ def md5(content: bytes) -> str:
 
 
 def packed(folder: Path, name: str) -> bytes:
-    """A tar archive of a folder, with things in it that try to escape."""
+    """A tar archive of a folder, with entries that would be written outside the target folder."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
         tar.add(folder, arcname=name)
-        for wicked in ("../escaped", "/tmp/escaped", f"{name}/../../escaped", f"{name}/sub/deep"):
-            entry = tarfile.TarInfo(wicked)
+        for outside in ("../escaped", "/tmp/escaped", f"{name}/../../escaped", f"{name}/sub/deep"):
+            entry = tarfile.TarInfo(outside)
             entry.size = 3
             tar.addfile(entry, io.BytesIO(b"bad"))
         link = tarfile.TarInfo(f"{name}/link")

@@ -1,4 +1,4 @@
-"""`hff data`: which data sets are on this machine, and fetching those that are not."""
+"""`hff data`: list the data sets with their locations, or download one."""
 
 import sys
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from hff.errors import unknown
 
 
 def main(argv: Sequence[str]) -> None:
-    parser = Parser("data", "List the data sets with where they are, or fetch the files of one.")
+    parser = Parser("data", "List the data sets with their locations, or download the files of one.")
     parser.add_argument("action", metavar="list|get", help="what to do")
     parser.add_argument("name", nargs="?", metavar="NAME", help="the data set to get")
     parser.add_machine_flags(device=False)
@@ -32,7 +32,7 @@ def _list(data_dir: Path | None, as_json: bool) -> None:
 
     entries: list[dict[str, object]] = [
         {"name": name, **status(name, data_dir), "description": info.description}
-        for name, info in datasets.items()
+        for name, info in datasets.working().items()
     ]
     if as_json:
         write_json(entries)
@@ -54,7 +54,7 @@ def _get(name: str, data_dir: Path | None, as_json: bool) -> None:
 
 
 def fetch(name: str, data_dir: Path | None, quiet: bool) -> Path:
-    """The folder of a data set's files; while they are fetched a terminal shows how far they are."""
+    """The folder of the files of a data set. A terminal shows the progress of a download."""
     from hff.data import get
 
     if quiet or not sys.stderr.isatty():
@@ -66,9 +66,9 @@ def fetch(name: str, data_dir: Path | None, quiet: bool) -> Path:
     tasks: dict[str, TaskID] = {}
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
 
-        def show(file: str, here: int, total: int | None) -> None:
+        def show(file: str, done: int, total: int | None) -> None:
             if file not in tasks:
                 tasks[file] = progress.add_task(file, total=total)
-            progress.update(tasks[file], completed=here, total=total)
+            progress.update(tasks[file], completed=done, total=total)
 
         return get(name, data_dir, show)

@@ -1,13 +1,16 @@
-"""Data sets by name, from their files to the mini-batches of an epoch."""
+"""Data sets: by name, from arrays or from files, as mini-batches of an epoch."""
 
 from hff.data.augmentation import Augmentation
 from hff.data.batches import Batches
-from hff.data.catalogue import DataSetInfo, datasets
+from hff.data.catalogue import datasets
 from hff.data.dataset import DataSet
 from hff.data.examples import Examples, TensorExamples
-from hff.data.fetching.files import get, status
+from hff.data.fetching.files import get, needs_download, status
+from hff.data.fetching.sources import Download, Source
+from hff.data.info import DataSetInfo, ReadRequest
 from hff.data.loading import load_data
 from hff.data.preprocessing import Preprocessing
+from hff.data.raw import RawData
 from hff.data.readers.image_files import ImageFileExamples
 
 __all__ = [
@@ -15,12 +18,17 @@ __all__ = [
     "Batches",
     "DataSet",
     "DataSetInfo",
+    "Download",
     "Examples",
     "ImageFileExamples",
     "Preprocessing",
+    "RawData",
+    "ReadRequest",
+    "Source",
     "TensorExamples",
     "datasets",
     "get",
     "load_data",
+    "needs_download",
     "status",
 ]

@@ -1,4 +1,4 @@
-"""Random crops and mirror images, drawn per sample and applied to a whole batch of bytes at once."""
+"""Random crops and horizontal flips, drawn per sample and applied to a whole batch at once."""
 
 from dataclasses import dataclass
 from typing import Literal, Self
@@ -12,18 +12,18 @@ from hff.errors import unknown
 AugmentationName = Literal["auto", "none", "crop", "flip", "crop_flip"]
 
 DRAWS = 3
-"""Random numbers per sample: the window's top, its left, and whether it is mirrored."""
+"""Random numbers per sample: the top of the window, its left side, and whether it is flipped."""
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """How a training image is varied; a table is never varied."""
+    """The augmentation of training images. Tables are not augmented."""
 
     crop: int = 0
-    """Pixels of zeros around the image before a window of its own size is cut out at random; an image that is
-    stored larger than the window needs no zeros: there any crop but 0 means a window anywhere in it."""
+    """The number of zero pixels added on each side before a random window of the original size is cut out. An
+    image stored larger than the window is not padded: any value but 0 then means a random window in it."""
     flip: bool = False
-    """Whether every second image is mirrored left to right."""
+    """Whether images are flipped horizontally with probability 1/2."""
 
     @classmethod
     def none(cls) -> Self:
@@ -31,7 +31,7 @@ class Augmentation:
 
     @classmethod
     def named(cls, choice: str, default: "Augmentation") -> "Augmentation":
-        """What the option `augment` asks for, given the default of the data set."""
+        """The augmentation for a value of the option `augment`, where "auto" is the default."""
         choices = {
             "auto": default,
             "none": cls(),
@@ -44,12 +44,12 @@ class Augmentation:
         return choices[choice]
 
     def __call__(self, x: Tensor, draws: Tensor | None, window: tuple[int, ...]) -> Tensor:
-        """Windows of the images.
+        """Cuts a window out of each image.
 
         Args:
             x: stored images [B, C, H, W], at least as large as the window.
-            draws: uniform numbers [B, 3], or None for the centre as it is.
-            window: the shape of one result, [C, h, w].
+            draws: uniform numbers [B, 3], or None for the center window.
+            window: the shape of one window, [C, h, w].
 
         Returns:
             The windows [B, C, h, w], in the dtype of x.
@@ -65,13 +65,13 @@ class Augmentation:
         columns = corner[:, 1:] + torch.arange(width)
         if self.flip:
             columns = torch.where(draws[:, 2:] < 0.5, columns.flip(1), columns)
-        place = rows[:, :, None] * x.shape[3] + columns[:, None, :]
-        place = place.reshape(len(x), 1, -1).expand(-1, x.shape[1], -1)
-        return x.flatten(2).gather(2, place).view(len(x), x.shape[1], height, width)
+        pixel = rows[:, :, None] * x.shape[3] + columns[:, None, :]
+        pixel = pixel.reshape(len(x), 1, -1).expand(-1, x.shape[1], -1)
+        return x.flatten(2).gather(2, pixel).view(len(x), x.shape[1], height, width)
 
 
 def center(x: Tensor, window: tuple[int, ...]) -> Tensor:
-    """The middle [B, C, h, w] of stored images [B, C, H, W]; rows of a table as they are."""
+    """The center [B, C, h, w] of images [B, C, H, W]. The rows of a table are returned unchanged."""
     if len(window) != 3:
         return x
     height, width = window[1:]

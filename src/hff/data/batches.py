@@ -1,4 +1,4 @@
-"""Mini-batches of an epoch, the same whether it runs through or is resumed in its middle."""
+"""Mini-batches of an epoch, which are the same if the epoch is resumed in the middle."""
 
 from collections.abc import Iterator
 from typing import Self
@@ -15,7 +15,18 @@ from hff.randomness import Key, permutation, uniform
 
 
 class Batches:
-    """The mini-batches of each epoch; order and augmentation are functions of the key and the epoch."""
+    """The mini-batches of each epoch. Order and augmentation depend only on the key and the epoch.
+
+    Args:
+        examples: the examples to draw from.
+        preprocessing: turns stored values into network inputs.
+        batch_size: the number of samples in a batch.
+        key: the random key, (seed, stage).
+        augmentation: the augmentation of each sample.
+        shuffle: whether each epoch has its own random order.
+        drop_last: whether a last batch that is not full is dropped.
+        views: the number of augmented versions of each sample in a batch.
+    """
 
     def __init__(
         self,
@@ -28,12 +39,11 @@ class Batches:
         drop_last: bool = False,
         views: int = 1,
     ) -> None:
-        """key: (seed, stage); views: how many variations of each sample a batch has."""
         if batch_size < 1:
             raise UserError(f"The batch size must be at least 1, not {batch_size}.")
         if drop_last and len(examples) < batch_size:
             raise UserError(
-                f"{len(examples)} examples do not fill a batch of {batch_size}; take smaller batches."
+                f"{len(examples)} examples do not fill a batch of {batch_size}; use smaller batches."
             )
         self.examples = examples
         self.preprocessing = preprocessing
@@ -46,16 +56,16 @@ class Batches:
 
     @classmethod
     def in_order(cls, examples: Examples, preprocessing: Preprocessing, batch_size: int) -> Self:
-        """Batches for evaluation: every example once, in order, without augmentation."""
+        """Batches for evaluation: each example once, in order, without augmentation."""
         return cls(examples, preprocessing, batch_size, (0, "evaluation"), Augmentation.none(), shuffle=False)
 
     def __len__(self) -> int:
-        """Steps per epoch."""
-        full, rest = divmod(len(self.examples), self.batch_size)
-        return full if self.drop_last or rest == 0 else full + 1
+        """The number of steps per epoch."""
+        full, remainder = divmod(len(self.examples), self.batch_size)
+        return full if self.drop_last or remainder == 0 else full + 1
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch from step `start` on."""
+        """The batches of an epoch, starting at step `start`."""
         count = len(self.examples)
         order = permutation(count, *self.key, epoch, "order") if self.shuffle else torch.arange(count)
         steps = range(start, len(self))
@@ -65,7 +75,7 @@ class Batches:
             yield Batch(x, self.examples.labels[index], index, (*self.key, epoch, step), tuple(other_views))
 
     def _view(self, stored: Tensor, index: Tensor, epoch: int, view: int) -> Tensor:
-        """One variation of the stored samples [B, ...], as a network gets it."""
+        """One augmented and preprocessed version of the stored samples [B, ...]."""
         draws = None
         if self.augmentation != Augmentation.none():
             purpose = ("augmentation", view) if view else ("augmentation",)

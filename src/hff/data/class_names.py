@@ -1,4 +1,4 @@
-"""The classes of the well-known data sets, in the order of their labels."""
+"""The class names of well-known data sets, in the order of their labels."""
 
 DIGITS = tuple("0123456789")
 

@@ -1,23 +1,20 @@
-"""`load`: a data set by its name."""
+"""`load_data`: a data set by its name."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from hff.data.augmentation import Augmentation, AugmentationName
+from hff.data.augmentation import AugmentationName
 from hff.data.catalogue import datasets
-from hff.data.dataset import DataSet, RawData
+from hff.data.dataset import DataSet
 from hff.data.examples import Examples
 from hff.data.fetching.files import find, get
-from hff.data.preprocessing import Preprocessing
-from hff.data.readers.folder import read_folder, read_imagenet
-from hff.data.readers.npz import read_npz
-from hff.data.readers.public import read_cifar, read_digits, read_idx_set
-from hff.data.splits import stratified
-from hff.data.statistics import channel_statistics, resized
-from hff.errors import UserError, unknown
+from hff.data.info import DataSetInfo, ReadRequest
+from hff.data.raw import RawData
+from hff.data.readers.images import enlarged
+from hff.data.statistics import resized
+from hff.errors import UserError
 
 
 def load_data(
@@ -33,109 +30,88 @@ def load_data(
     size: int | None = None,
     download: bool = True,
 ) -> DataSet:
-    """A data set, its validation split carved from the training split.
+    """Loads a data set and carves a validation split from its training split.
 
     Args:
         name: one of `hff.data.datasets`.
-        data_dir: the folder to look for files first, and to put fetched ones into.
-        validation: training examples set apart to validate on: a count, or a share below 1; 0 for none.
-        augment: how training images are varied; auto is what suits the data set.
-        seed: what the choice of validation examples depends on.
-        path: your own data: the folder of images (folder, imagenet) or the .npz file (npz).
-        classes: use only the first so many classes.
-        limit: use only so many training examples.
-        size: height and width of the images, which are resized to it.
-        download: fetch files that are missing.
+        data_dir: the folder to search first for files, and to download missing ones into.
+        validation: training examples to carve for validation: a count, or a share below 1; 0 for none.
+        augment: the augmentation of training images; auto is the usual one for the data set.
+        seed: the seed that decides which examples are carved for validation.
+        path: the path of your own data: a folder of images (folder, imagenet) or an .npz file (npz).
+        classes: use only the first classes, this many of them.
+        limit: use at most this many training examples.
+        size: resize the images to this height and width.
+        download: download missing files.
     """
-    if name not in datasets:
-        raise unknown("data set", name, datasets)
-    info = datasets[name]
-    data_dir, path = (None if place is None else Path(place) for place in (data_dir, path))
-    if path is not None and not info.takes_path:
-        raise UserError(f"The data set {name} takes no path; use `folder` or `npz` for your own data.")
+    info = datasets.find(name)
+    data_dir, path = (None if given is None else Path(given) for given in (data_dir, path))
     if size is not None and size < 1:
         raise UserError(f"The size of images must be at least 1 pixel, not {size}.")
-    stored = _read(name, data_dir, path, size, download)
+    path = _location(name, info, data_dir, path, download)
+    raw = _resized(info.read(ReadRequest(name, info, path, data_dir, size, download)), size)
     if classes is not None:
-        stored = _first_classes(stored, classes)
-    train, held_out = _split(stored.train, validation, limit, seed)
-    mean, std = (info.mean, info.std) if info.mean else channel_statistics(train, stored.scale)
-    return DataSet(
-        name=name,
-        classes=stored.classes,
-        in_shape=stored.in_shape,
-        preprocessing=Preprocessing(mean, std, stored.scale, stored.in_shape, stored.margin),
-        train=train,
-        validation=held_out,
-        test=stored.test,
-        augmentation=_augmentation(augment, info.augmentation, stored.in_shape),
+        raw = _first_classes(raw, classes)
+    return DataSet.from_raw(
+        name,
+        raw,
+        validation=validation,
+        limit=limit,
+        seed=seed,
+        augment=augment,
+        default_augmentation=info.augmentation,
+        mean=info.mean,
+        std=info.std,
     )
 
 
-def _read(name: str, data_dir: Path | None, path: Path | None, size: int | None, download: bool) -> RawData:
-    if name in ("folder", "npz"):
-        if path is None:
-            kind = "folder of images" if name == "folder" else ".npz file"
-            raise UserError(f"The data set {name} needs a path: say where your {kind} is (--data.path).")
-        return read_folder(path, size) if name == "folder" else _with_size(read_npz(path), size)
-    if name == "imagenet":
-        return read_imagenet(path or get(name, data_dir), size or 224)
-    if name == "digits":
-        return _with_size(read_digits(), size)
-    folder = find(name, data_dir)
-    if folder is None and not download:
+def _location(
+    name: str, info: DataSetInfo, data_dir: Path | None, path: Path | None, download: bool
+) -> Path | None:
+    """The folder or file to read. None for data without files."""
+    if path is not None:
+        if not info.takes_path:
+            raise UserError(
+                f"The data set {name} does not take a path; use `folder` or `npz` for your own data."
+            )
+        return path
+    if info.needs_path:
+        raise UserError(f"The data set {name} needs a path: the path of your {info.path_to} (--data.path).")
+    if info.source is None:
+        return None
+    found = find(name, data_dir)
+    if found is None and info.source.downloads and not download:
         raise UserError(f"The files of {name} are not on this machine; run `hff data get {name}`.")
-    reader: Callable[[str, Path], RawData] = read_cifar if name.startswith("cifar") else read_idx_set
-    return _with_size(reader(name, folder or get(name, data_dir)), size)
+    return found or get(name, data_dir)
 
 
-def _with_size(stored: RawData, size: int | None) -> RawData:
-    """Examples in memory, resized."""
-    if size is None or stored.in_shape[1:] == (size, size):
-        return stored
-    if len(stored.in_shape) != 3:
-        raise UserError("A table has no size; leave `size` out.")
-    train, test = resized(stored.train, size), stored.test and resized(stored.test, size)
-    return replace(stored, train=train, test=test, in_shape=(stored.in_shape[0], size, size))
+def _resized(raw: RawData, size: int | None) -> RawData:
+    """Images of the given height and width, unless the reader already returned this size."""
+    if size is None or raw.in_shape[1:] == (size, size):
+        return raw
+    if len(raw.in_shape) != 3:
+        raise UserError("A table does not have a size; leave `size` out.")
+    stored = enlarged((size, size), raw.margin)
+    return replace(
+        raw,
+        train=resized(raw.train, stored),
+        test=raw.test and resized(raw.test, stored),
+        validation=raw.validation and resized(raw.validation, stored),
+        in_shape=(raw.in_shape[0], size, size),
+    )
 
 
-def _first_classes(stored: RawData, count: int) -> RawData:
-    if not 2 <= count <= len(stored.classes):
-        raise UserError(f"The number of classes must be 2 to {len(stored.classes)}, not {count}.")
+def _first_classes(raw: RawData, count: int) -> RawData:
+    if not 2 <= count <= len(raw.classes):
+        raise UserError(f"The number of classes must be 2 to {len(raw.classes)}, not {count}.")
 
     def kept(examples: Examples) -> Examples:
         return examples.subset(torch.nonzero(examples.labels < count).flatten())
 
-    test = None if stored.test is None else kept(stored.test)
-    return replace(stored, train=kept(stored.train), test=test, classes=stored.classes[:count])
-
-
-def _split(
-    train: Examples, validation: float, limit: int | None, seed: int
-) -> tuple[Examples, Examples | None]:
-    """Training and validation examples.
-
-    The validation examples come first, so that a limit leaves them alone; a share is one of what is in use.
-    """
-    if limit is not None and limit < 1:
-        raise UserError(f"The limit must be at least 1 training example, not {limit}.")
-    if not validation >= 0 or (validation > 1 and validation % 1):
-        raise UserError(f"validation must be a count or a share between 0 and 1, not {validation}.")
-    in_use = min(limit or len(train), len(train))
-    count = round(validation * in_use) if validation < 1 else int(validation)
-    if count >= len(train):
-        raise UserError(f"{count} validation examples leave none of {len(train)} to train on; take fewer.")
-    held_out = None
-    if count:
-        rest, taken = stratified(train.labels, count, seed, "validation")
-        train, held_out = train.subset(rest), train.subset(taken)
-    if limit is not None and limit < len(train):
-        train = train.subset(stratified(train.labels, limit, seed, "limit")[1])
-    return train, held_out
-
-
-def _augmentation(augment: str, default: Augmentation, in_shape: tuple[int, ...]) -> Augmentation:
-    chosen = Augmentation.named(augment, default)
-    if len(in_shape) != 3 and chosen != Augmentation.none():
-        raise UserError(f"A table cannot be augmented by {augment!r}; choose 'none'.")
-    return chosen
+    return replace(
+        raw,
+        train=kept(raw.train),
+        test=raw.test and kept(raw.test),
+        validation=raw.validation and kept(raw.validation),
+        classes=raw.classes[:count],
+    )

@@ -1,4 +1,4 @@
-"""From stored values to what a network gets: one multiply-add per value, saved with every run."""
+"""Normalization of stored values to network inputs. It is saved with every run."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,10 +14,10 @@ from hff.errors import UserError
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """(stored value / scale - mean) / std, per channel of an image or per column of a table."""
+    """Computes (stored value / scale - mean) / std, per channel of an image or per column of a table."""
 
     mean: tuple[float, ...]
-    """One value per channel or column, or a single one for all."""
+    """One value per channel or column, or a single value for all."""
     std: tuple[float, ...]
     """Like `mean`."""
     scale: float
@@ -25,13 +25,14 @@ class Preprocessing:
     size: tuple[int, ...]
     """The shape of one input: [C, H, W] or [D]."""
     margin: float = 1.0
-    """How much larger than `size` an image file is read before its centre is cut out (ImageNet: 256/224)."""
+    """The size to which an image file is scaled before its center is cut out, relative to `size` (ImageNet:
+    256/224)."""
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Stored values, uint8 or float [B, *size], to float32 of the same shape."""
+        """Turns stored values, uint8 or float [B, *size], into float32 of the same shape."""
         if tuple(x.shape[1:]) != self.size:
             raise UserError(f"Each input must have the shape {list(self.size)}, not {list(x.shape[1:])}.")
-        # A column such as a year has a mean far above its spread, so floats are centred in double precision.
+        # The mean of a column of years is far larger than its spread, so floats are centered in float64.
         kind = torch.float64 if x.is_floating_point() else torch.float32
         trailing = (1,) * (len(self.size) - 1)
         mean = torch.tensor(self.mean, dtype=torch.float64).view(-1, *trailing)
@@ -45,16 +46,16 @@ class Preprocessing:
         return result
 
     def read_image(self, path: Path | str) -> Tensor:
-        """An image file of any size, as a network gets it [C, H, W]."""
+        """Reads an image file of any size into a network input [C, H, W]."""
         if len(self.size) != 3:
-            raise UserError(f"{path} cannot be used: this network takes rows of {self.size[0]} numbers.")
+            raise UserError(f"{path} is an image, but this network takes rows of {self.size[0]} numbers.")
         channels, height, width = self.size
         image = open_image(Path(path), channels, (height, width), self.margin)
         stored = pixels(with_margin(image, (height, width), self.margin))[None]
         return self(center(stored, self.size).float() * (self.scale / 255))[0]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists and numbers; `from_json` undoes it."""
+        """Plain lists and numbers, from which `from_json` restores the object."""
         return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(self).items()}
 
     @classmethod

@@ -1,29 +1,31 @@
-"""Splits that keep the share of each class."""
+"""Splits that keep the proportion of each class."""
 
 import math
 
 import torch
 from torch import Tensor
 
+from hff.data.examples import Examples
+from hff.errors import UserError
 from hff.randomness import permutation
 
 TEST_SHARE = 0.2
-"""How much of a data set is set apart for testing if it comes without a test split."""
+"""The share of examples used for testing if a data set does not have a test split."""
 
 
 def stratified(labels: Tensor, count: int, *key: int | str) -> tuple[Tensor, Tensor]:
-    """Which examples stay and which `count` are taken, both ascending.
+    """Draws `count` examples, the same share of each class.
 
-    Every example gets its random rank within its class, as a share of the class; the lowest ranks are taken.
-    So each class gives the same share, and a larger count takes all that a smaller one takes.
+    Each example gets a random rank within its class, divided by the size of the class, and the examples with
+    the lowest ranks are drawn. A larger count therefore includes all examples of a smaller one.
 
     Args:
         labels: classes [N].
-        count: how many to take.
-        key: what the choice depends on.
+        count: the number of examples to draw.
+        key: the random key that the draw depends on.
 
     Returns:
-        The indices that stay [N - count] and those taken [count].
+        The ascending indices of the remaining [N - count] and of the drawn examples [count].
     """
     order = permutation(len(labels), *key)
     by_class = order[torch.argsort(labels[order], stable=True)]
@@ -33,11 +35,44 @@ def stratified(labels: Tensor, count: int, *key: int | str) -> tuple[Tensor, Ten
     rank = torch.arange(len(labels), dtype=torch.float64) - first[ordered] + 0.5
     share = torch.empty_like(rank)
     share[by_class] = rank / sizes[ordered]
-    # Equal shares are common, and the random order settles them.
+    # Ties are common; the random order breaks them.
     chosen = order[torch.argsort(share[order], stable=True)]
     return chosen[count:].sort().values, chosen[:count].sort().values
 
 
 def carve_test(labels: Tensor, name: str) -> tuple[Tensor, Tensor]:
-    """Which examples are for training and which fifth is for testing: the same fifth whatever the seed."""
+    """The indices for training and for testing, a fifth of the examples that does not depend on the seed."""
     return stratified(labels, math.ceil(TEST_SHARE * len(labels)), name, "test")
+
+
+def carve_validation(
+    train: Examples, validation: float, limit: int | None, seed: int
+) -> tuple[Examples, Examples | None]:
+    """Splits training examples into those for training and those for validation.
+
+    The validation examples are drawn before the limit is applied, so that a limit does not change them. A
+    share refers to the examples within the limit.
+
+    Args:
+        train: the training examples.
+        validation: a count, or a share below 1; 0 for none.
+        limit: the largest number of examples to train on.
+        seed: the seed of the draw.
+    """
+    if limit is not None and limit < 1:
+        raise UserError(f"The limit must be at least 1 training example, not {limit}.")
+    if not validation >= 0 or (validation > 1 and validation % 1):
+        raise UserError(f"validation must be a count or a share between 0 and 1, not {validation}.")
+    used = min(limit or len(train), len(train))
+    count = round(validation * used) if validation < 1 else int(validation)
+    if count >= len(train):
+        raise UserError(
+            f"With {count} validation examples, none of {len(train)} is left to train on; use fewer."
+        )
+    held_out = None
+    if count:
+        remaining, drawn = stratified(train.labels, count, seed, "validation")
+        train, held_out = train.subset(remaining), train.subset(drawn)
+    if limit is not None and limit < len(train):
+        train = train.subset(stratified(train.labels, limit, seed, "limit")[1])
+    return train, held_out

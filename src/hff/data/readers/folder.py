@@ -1,4 +1,4 @@
-"""Folders of images, one for each class: the user's own, and ImageNet."""
+"""Image folders with one folder per class: the user's own, and ImageNet."""
 
 import os
 from pathlib import Path
@@ -6,33 +6,36 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from hff.data.dataset import RawData
 from hff.data.examples import Examples, TensorExamples
+from hff.data.info import ReadRequest
+from hff.data.raw import RawData
 from hff.data.readers.image_files import ImageFileExamples
 from hff.data.readers.images import SUFFIXES, common_form
 from hff.data.splits import carve_test
 from hff.errors import UserError
 
 IN_MEMORY = 10**9
-"""Images of fewer bytes than this are decoded once; others are decoded whenever a batch asks for them."""
+"""Images that need fewer bytes than this are decoded once; others are decoded for every batch."""
 
 DEFAULT_SIZE = 64
-"""Height and width of images of several sizes, or of large ones, unless the user says another."""
+"""The default height and width of images that are large or have different sizes."""
 
 KEPT_SIZE = 96
-"""Up to this height and width, images that are all of one size keep it."""
+"""Images that all have the same size keep it up to this height and width."""
 
 DECODED_AT_ONCE = 64
 
 
-def read_folder(path: Path, size: int | None) -> RawData:
+def read_folder(request: ReadRequest) -> RawData:
     """The user's images: path/CLASS/*, or path/train/CLASS/* with path/test/CLASS/* or path/val/CLASS/*.
 
-    Without a test folder a fifth of the images is for testing, the same fifth whatever the seed.
+    Without a test folder, a fifth of the images is used for testing, the same fifth for every seed.
     """
-    path = path.expanduser()
+    path, size = request.location, request.size
     if not path.is_dir():
-        raise UserError(f"There is no folder {path}; give one that holds a folder of images for each class.")
+        raise UserError(
+            f"There is no folder {path}; give a folder that holds one folder of images per class."
+        )
     train_root, test_root = _roots(path)
     classes = _classes(train_root)
     files, labels = _listed(train_root, classes)
@@ -53,19 +56,19 @@ def read_folder(path: Path, size: int | None) -> RawData:
 
 
 def _roots(path: Path) -> tuple[Path, Path | None]:
-    """The folders that hold the classes for training and for testing."""
+    """The folders that hold the class folders for training and for testing."""
     if (path / "train").is_dir() and _folders(path / "train"):
         return path / "train", next((root for root in (path / "test", path / "val") if root.is_dir()), None)
     return path, None
 
 
-def read_imagenet(path: Path, size: int) -> RawData:
-    """ImageNet from path/train/CLASS/* and path/val/CLASS/*; its validation images are what we test on.
+def read_imagenet(request: ReadRequest) -> RawData:
+    """ImageNet from path/train/CLASS/* and path/val/CLASS/*. Its validation images are the test split.
 
-    As in AlexNet's recipe, the shorter side is scaled to 256 (for windows of 224) and the centre is kept;
-    training takes a random window of it, evaluation the middle one.
+    As for AlexNet, the shorter side is scaled to 256 (for windows of 224) and the center is kept. Training
+    uses a random window of it, evaluation the window in the middle.
     """
-    path = path.expanduser()
+    path, size = request.location, request.size or 224
     if not ((path / "train").is_dir() and (path / "val").is_dir()):
         raise UserError(f"{path} does not hold ImageNet as train/CLASS/*.JPEG and val/CLASS/*.JPEG.")
     classes = _classes(path / "train")
@@ -79,12 +82,12 @@ def _classes(root: Path) -> tuple[str, ...]:
     """The names of the class folders in alphabetical order."""
     classes = tuple(sorted(folder.name for folder in _folders(root)))
     if len(classes) < 2:
-        raise UserError(f"{root} must hold one folder of images for each of two or more classes.")
+        raise UserError(f"{root} must hold a folder of images for each of at least two classes.")
     return classes
 
 
 def _listed(root: Path, classes: tuple[str, ...]) -> tuple[list[str], Tensor]:
-    """Every image file of the class folders in alphabetical order, and its class [N]."""
+    """All image files of the class folders in alphabetical order, and their classes [N]."""
     number = {name: i for i, name in enumerate(classes)}
     files: list[str] = []
     labels: list[int] = []
@@ -93,11 +96,11 @@ def _listed(root: Path, classes: tuple[str, ...]) -> tuple[list[str], Tensor]:
             raise UserError(f"The class {folder.name!r} in {root} has no training images; add some.")
         images = sorted(file.path for file in os.scandir(folder) if _is_image(file.name))
         if not images:
-            raise UserError(f"The folder {folder} holds no images; remove it or add some.")
+            raise UserError(f"The folder {folder} does not hold any images; remove it or add some.")
         files += images
         labels += [number[folder.name]] * len(images)
     if not files:
-        raise UserError(f"{root} holds no images in folders of classes; put them into one folder per class.")
+        raise UserError(f"{root} does not hold images in class folders; put them into one folder per class.")
     return files, torch.tensor(labels, dtype=torch.int64)
 
 
@@ -106,7 +109,7 @@ def _folders(root: Path) -> list[Path]:
 
 
 def _is_image(name: str) -> bool:
-    """Judged by its name: notes and lists beside images are passed over, and so are hidden files."""
+    """Whether a file name has the suffix of an image. Hidden files and other files are skipped."""
     return os.path.splitext(name)[1].lower() in SUFFIXES and not name.startswith(".")
 
 

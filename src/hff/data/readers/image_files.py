@@ -1,4 +1,4 @@
-"""Examples that stay in their image files until a batch asks for them."""
+"""Examples that are decoded from image files when a batch needs them."""
 
 import os
 from collections import deque
@@ -12,21 +12,26 @@ from hff.data.examples import Examples
 from hff.data.readers.images import open_image, pixels, with_margin
 
 AHEAD = 2
-"""Batches that are decoded while the network is busy with an earlier one."""
+"""The number of batches that are decoded ahead."""
 
 
 class ImageFileExamples(Examples):
-    """Image files, decoded when they are fetched.
+    """Image files that are decoded when they are fetched.
 
-    Threads decode them, for Pillow lets go of the interpreter's lock meanwhile: nothing is copied between
-    processes, and what is fetched depends on the index alone, so an epoch can begin anywhere. An image comes
-    with a margin around the window that a network sees; the augmentation draws the window's place.
+    Threads decode them, because Pillow releases the interpreter lock and nothing is then copied between
+    processes. The result depends only on the index, so an epoch can be resumed anywhere. Images have a
+    margin around the window that a network sees, and the augmentation draws the position of the window.
+
+    Args:
+        files: one path for each label.
+        labels: classes, int64 [N].
+        shape: the shape [C, H, W] of the window.
+        margin: the size of a stored image relative to the window.
     """
 
     def __init__(
         self, files: Sequence[str], labels: Tensor, shape: tuple[int, int, int], margin: float = 1.0
     ) -> None:
-        """files: one for each label [N]; shape: [C, H, W] of the window; margin: its relative surrounding."""
         self.files = files
         self.labels = labels
         self.shape = shape
@@ -46,9 +51,9 @@ class ImageFileExamples(Examples):
             for index in indices:
                 waiting.append([pool.submit(self._decode, i) for i in index.tolist()])
                 if len(waiting) > AHEAD:
-                    yield _together(waiting.popleft())
+                    yield _stacked(waiting.popleft())
             while waiting:
-                yield _together(waiting.popleft())
+                yield _stacked(waiting.popleft())
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -59,5 +64,5 @@ class ImageFileExamples(Examples):
         return pixels(with_margin(image, (height, width), self.margin))
 
 
-def _together(decoded: list[Future[Tensor]]) -> Tensor:
-    return torch.stack([one.result() for one in decoded])
+def _stacked(decoded: list[Future[Tensor]]) -> Tensor:
+    return torch.stack([image.result() for image in decoded])

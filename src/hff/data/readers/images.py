@@ -1,4 +1,4 @@
-"""Image files: opened, turned upright, brought to the wanted channels and size, by Pillow."""
+"""Reading image files with Pillow: rotation, channels and size."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
-"""Files with another ending, such as a note or a thumbnail index, are not taken for images."""
+"""The suffixes of image files. Other files in an image folder are ignored."""
 
 WIDE_MODES = frozenset({"I", "I;16", "I;16B", "I;16L", "F"})
-"""Grey, with more than a byte for each pixel."""
+"""Pillow modes of gray images with more than one byte per pixel."""
 
-GREY_MODES = frozenset({"1", "L", "LA"}) | WIDE_MODES
+GRAY_MODES = frozenset({"1", "L", "LA"}) | WIDE_MODES
 
 ORIENTATION = 274
-"""The EXIF tag that says how a camera was held; from 5 on, height and width change places."""
+"""The EXIF tag for the rotation of the camera. From 5 on, height and width are swapped."""
 
 
 def open_image(path: Path | str, channels: int, size: tuple[int, int], margin: float = 1.0) -> Image:
-    """A decoded image, upright, grey (1 channel) or RGB (3).
+    """A decoded image, upright, gray (1 channel) or RGB (3 channels).
 
-    A JPEG may come smaller than it is in its file, but not smaller than `size` [H, W] times the margin.
+    A large JPEG may be decoded at a lower resolution, but not smaller than `size` [H, W] times the margin.
     """
     from PIL import Image
 
     mode = "L" if channels == 1 else "RGB"
     try:
         with Image.open(path) as image:
-            # A large JPEG is decoded at a half, a quarter or an eighth, which saves most of the time; a side
-            # may become the other one when the picture is turned upright, hence the larger of the two.
+            # Decoding a large JPEG at 1/2, 1/4 or 1/8 of its size saves most of the time. The longer side is
+            # used for both because the rotation may swap them.
             longest = max(enlarged(size, margin))
             image.draft(mode, (longest, longest))
             image.load()
@@ -50,7 +50,7 @@ def open_image(path: Path | str, channels: int, size: tuple[int, int], margin: f
 
 
 def with_margin(image: Image, size: tuple[int, int], margin: float) -> Image:
-    """The largest centred window of the form of `size` [H, W], scaled to `size` times `margin`."""
+    """The largest centered window with the aspect ratio of `size` [H, W], scaled to `size` times `margin`."""
     from PIL import Image, ImageOps
 
     height, width = enlarged(size, margin)
@@ -60,29 +60,29 @@ def with_margin(image: Image, size: tuple[int, int], margin: float) -> Image:
 
 
 def enlarged(size: tuple[int, int], margin: float) -> tuple[int, int]:
-    """[H, W] times the margin, in whole pixels."""
+    """[H, W] times the margin, rounded to whole pixels."""
     return math.floor(size[0] * margin + 0.5), math.floor(size[1] * margin + 0.5)
 
 
 def pixels(image: Image) -> Tensor:
-    """Bytes [C, H, W] of a grey or RGB image."""
+    """The bytes [C, H, W] of a gray or RGB image."""
     array = torch.from_numpy(np.array(image, dtype=np.uint8))
     return array[None] if array.ndim == 2 else array.permute(2, 0, 1).contiguous()
 
 
 def _upright(image: Image) -> Image:
-    """As the camera was held; a damaged note about that does not spoil the picture."""
+    """The image rotated as its EXIF data says. Damaged EXIF data is ignored."""
     from PIL import ImageOps
 
     try:
         return ImageOps.exif_transpose(image)
-    except Exception:  # of many kinds, depending on which byte is wrong
+    except Exception:  # damaged EXIF data can raise any exception
         return image
 
 
 def _turned(image: Image) -> bool:
-    """Whether height and width change places when the image is turned upright."""
-    # Asked for notes that it does not have, Pillow decodes the whole of a PNG in search of them.
+    """Whether the rotation swaps height and width."""
+    # If a PNG does not have EXIF data, Pillow decodes the whole file in search of it.
     if "exif" not in image.info:
         return False
     try:
@@ -92,7 +92,7 @@ def _turned(image: Image) -> bool:
 
 
 def _eight_bits(image: Image, path: Path | str) -> Image:
-    """Images of 16 bits or of floats brought to bytes; Pillow itself would cut them off at 255."""
+    """Converts an image of 16 bits or floats to bytes. Pillow itself would clip the values at 255."""
     from PIL import Image
 
     if image.mode not in WIDE_MODES:
@@ -110,24 +110,24 @@ def _eight_bits(image: Image, path: Path | str) -> Image:
 
 
 def common_form(files: list[str]) -> tuple[int, tuple[int, int] | None]:
-    """How many channels the images need, and the size [H, W] of all of them if they agree."""
+    """The number of channels for all images, and their size [H, W] if all have the same."""
     from PIL import Image
 
-    grey, sizes = True, set()
+    gray, sizes = True, set()
     for path in files:
         try:
             with Image.open(path) as image:
-                grey = grey and image.mode in GREY_MODES
+                gray = gray and image.mode in GRAY_MODES
                 sizes.add(image.size if _turned(image) else image.size[::-1])
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
             raise _unreadable(path, error) from None
-    return 1 if grey else 3, sizes.pop() if len(sizes) == 1 else None
+    return 1 if gray else 3, sizes.pop() if len(sizes) == 1 else None
 
 
 def _unreadable(path: Path | str, error: Exception) -> UserError:
     from PIL import UnidentifiedImageError
 
-    # Pillow's own words for an unknown format would name the file a second time.
+    # Pillow's message for an unknown format would repeat the path.
     unidentified = isinstance(error, UnidentifiedImageError)
-    reason = "no known format" if unidentified else str(error) or type(error).__name__
+    reason = "unknown format" if unidentified else str(error) or type(error).__name__
     return UserError(f"{path} cannot be read as an image ({reason}); replace or remove it.")
