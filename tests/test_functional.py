@@ -1,4 +1,4 @@
-"""Every equation against numbers worked by hand."""
+"""Checks every equation against numbers worked out by hand."""
 
 import math
 from typing import Literal
@@ -76,7 +76,7 @@ def test_a_vector_without_direction_projects_to_zero_with_zero_gradient(length: 
     assert h.grad is not None
     assert projected[0].tolist() == [0, 0]
     assert h.grad[0].tolist() == [0, 0]
-    # Its neighbour in the batch is not spoiled.
+    # The other sample in the batch is not affected.
     torch.testing.assert_close(h.grad[1], double([0.128, -0.096]))
 
 
@@ -91,7 +91,7 @@ def test_projection_at_zero_has_no_nan_in_any_precision(dtype: torch.dtype) -> N
     assert h.grad.eq(0).all()
 
 
-def test_just_above_eps_a_direction_exists() -> None:
+def test_a_vector_just_above_eps_has_a_direction() -> None:
     assert hf.project(double([2e-6, 0])).tolist() == [1, 0]
     assert hf.project(double([0.5, 0]), eps=1.0).tolist() == [0, 0]
 
@@ -129,7 +129,7 @@ def test_similarities_by_hand() -> None:
 def test_one_prototype_per_class_makes_the_score_the_similarity(temperature: float) -> None:
     scores = hf.class_scores(double([[1, 2], [3, 0]]), double([[[3, 4]], [[0, 1]]]), temperature)
     assert scores.tolist() == [[11, 2], [9, 0]]
-    # To the last bit, so nothing was multiplied by the temperature and divided again.
+    # Bit-exact, so nothing was multiplied by the temperature and then divided by it.
     features, prototypes = random_scores(0)[0], random_scores(1)[0].unsqueeze(1)
     assert hf.class_scores(features, prototypes, temperature / 3).equal(
         hf.similarities(features, prototypes).squeeze(2)
@@ -150,13 +150,13 @@ def test_scores_tend_to_the_nearest_prototype_as_the_temperature_rises() -> None
 
 
 def test_scores_at_low_temperature_are_the_average_plus_a_constant_that_diverges() -> None:
-    # log(P)/tau + mean: with P = 2, tau = 1e-3 the constant is 693; only differences between classes average.
+    # log(P)/tau + mean: with P = 2 and tau = 1e-3 the constant is 693. It cancels between classes.
     prototypes = double([[[0.5], [0.25]], [[1.0], [0.0]]])
     scores = hf.class_scores(double([[1.0]]), prototypes, 1e-3)[0] - LOG2 / 1e-3
     torch.testing.assert_close(scores, double([0.375, 0.5]), atol=2e-4, rtol=0)
 
 
-# Powers of two make Eq. 7 exact: the scores are log 8 (the label's), log 2 and log 4.
+# Powers of two make Eq. 7 exact: the scores are log 8 (for the label), log 2 and log 4.
 WORKED = double([[3 * LOG2, LOG2, 2 * LOG2]])
 FIRST = torch.tensor([0])
 
@@ -184,18 +184,18 @@ def test_smooth_margin_is_the_mean_over_the_batch() -> None:
 
 
 def test_smooth_margin_gradient_by_hand() -> None:
-    # tau = 1: sigmoid(log(6/8)) = 6/14; the negatives share it as 2 to 4.
+    # tau = 1: sigmoid(log(6/8)) = 6/14, which the negatives share in the ratio 2 to 4.
     gradient = gradient_of_margin(WORKED, FIRST, 1.0)
     torch.testing.assert_close(gradient, double([[-6 / 14, 2 / 14, 4 / 14]]))
 
 
 @pytest.mark.parametrize("temperature", [1e-3, 1.0, 1e3])
-def test_two_classes_leave_one_negative_at_any_temperature(temperature: float) -> None:
+def test_with_two_classes_the_temperature_does_not_matter(temperature: float) -> None:
     loss = hf.smooth_margin_loss(double([[1.0, 3.0]]), FIRST, temperature)
     assert loss.item() == pytest.approx(math.log(1 + math.exp(2)))
 
 
-def test_one_class_has_nothing_to_contrast() -> None:
+def test_a_single_class_raises_an_error() -> None:
     with pytest.raises(ValueError, match="at least 2"):
         hf.smooth_margin_loss(double([[1.0]]), FIRST, 1.0)
 
@@ -220,7 +220,7 @@ def test_smooth_margin_is_safe_at_extreme_temperatures(
 
 
 def test_cross_entropy_by_hand() -> None:
-    # The label has 8 of 8 + 2 + 4 = 14.
+    # The label's share is 8 of 8 + 2 + 4 = 14.
     assert hf.cross_entropy(WORKED, FIRST).item() == pytest.approx(math.log(14 / 8))
 
 
@@ -262,7 +262,7 @@ def test_mean_form_tends_to_the_mean_of_the_negatives_at_low_temperature() -> No
     # Negatives log 2 and log 4 average to 1.5 log 2; against log 8 the margin is -1.5 log 2.
     loss = hf.smooth_margin_loss(WORKED, FIRST, 1e-6, lse="mean")
     assert loss.item() == pytest.approx(math.log(1 + 2**-1.5), abs=1e-6)
-    # Its gradient keeps the sigmoid: a sample that is right counts less.
+    # Its gradient keeps the sigmoid: a sample that is classified correctly counts less.
     weight = 1 / (1 + 2**1.5)
     gradient = gradient_of_margin(WORKED, FIRST, 1e-6, lse="mean")
     torch.testing.assert_close(gradient, weight * double([[-1, 0.5, 0.5]]), atol=1e-6, rtol=0)
@@ -279,7 +279,7 @@ def test_sum_form_diverges_at_low_temperature_but_its_gradient_is_that_of_the_me
 
 @pytest.mark.parametrize("lse", ["sum", "mean"])
 def test_high_temperature_is_the_hard_maximum(lse: Form) -> None:
-    # The larger of log 2, log 4 against log 8: log(1 + 4/8); it alone gets gradient, sigmoid(-log 2) = 1/3.
+    # The larger of log 2 and log 4 against log 8: log(1 + 4/8). Only it gets gradient, sigmoid(-log 2) = 1/3.
     loss = hf.smooth_margin_loss(WORKED, FIRST, 1e4, lse=lse)
     assert loss.item() == pytest.approx(math.log(1.5), abs=1e-4)
     gradient = gradient_of_margin(WORKED, FIRST, 1e4, lse=lse)
@@ -287,7 +287,7 @@ def test_high_temperature_is_the_hard_maximum(lse: Form) -> None:
 
 
 def test_ema_by_hand() -> None:
-    # Class 0: 0.5 (1, 0) + 0.5 (0, 1), renormalised: the length 7 of the sum does not count.
+    # Class 0: 0.5 (1, 0) + 0.5 (0, 1), renormalized: the length 7 of the sum does not matter.
     # Class 1: 0.5 (0, 1) + 0.5 (0.6, 0.8) = (0.3, 0.9), of length sqrt(0.9).
     prototypes = double([[[1, 0]], [[0, 1]]])
     sums = double([[[0, 7]], [[3, 4]]])
@@ -296,14 +296,14 @@ def test_ema_by_hand() -> None:
     torch.testing.assert_close(moved, double([[[half, half]], [[0.3 / root, 0.9 / root]]]))
 
 
-def test_ema_leaves_alone_what_has_no_sample_or_no_direction() -> None:
+def test_ema_keeps_prototypes_without_samples_or_without_direction() -> None:
     unit = hf.project(double([0.3, -0.7]))
     prototypes = torch.stack([unit, unit, unit]).unsqueeze(1)
     sums = torch.stack([double([5, 5]), -4 * unit, torch.zeros_like(unit)]).unsqueeze(1)
     # Class 0 got no sample; class 1's mean is exactly opposite, so half and half cancel.
     moved = hf.ema_class_means(prototypes, sums, torch.tensor([[0], [4], [4]]), 0.5)
     assert moved[:2].equal(prototypes[:2])
-    # Class 2's features cancel among themselves, and what remains of the blend points as the prototype did.
+    # The features of class 2 cancel each other, and the rest of the average points like the prototype.
     torch.testing.assert_close(moved[2], prototypes[2])
 
 
@@ -322,13 +322,13 @@ def test_simplex_has_unit_rows_and_equal_angles(classes: int, dim: int) -> None:
     torch.testing.assert_close(vectors @ vectors.T, expected, atol=1e-6, rtol=0)
 
 
-def test_simplex_turns_with_the_generator() -> None:
+def test_the_generator_rotates_the_simplex() -> None:
     first = hf.simplex_etf(5, 8, torch.Generator().manual_seed(1))
     assert first.equal(hf.simplex_etf(5, 8, torch.Generator().manual_seed(1)))
     assert not first.allclose(hf.simplex_etf(5, 8, torch.Generator().manual_seed(2)))
 
 
-def test_simplex_has_limits() -> None:
+def test_an_impossible_simplex_raises_an_error() -> None:
     with pytest.raises(ValueError, match="No simplex of 10 prototypes exists in 8 dimensions"):
         hf.simplex_etf(10, 8)
     with pytest.raises(ValueError, match="at least 2 classes"):
@@ -338,12 +338,12 @@ def test_simplex_has_limits() -> None:
 BALANCED = torch.arange(4).repeat(2)
 
 
-def test_uniform_scores_bear_no_information() -> None:
+def test_uniform_scores_carry_no_information() -> None:
     # H(y) = log2 4 = 2 bits, cross-entropy = log2 4.
     assert hf.information_bound(torch.zeros(8, 4), BALANCED).item() == pytest.approx(0, abs=1e-6)
 
 
-def test_sure_and_right_scores_bear_all_the_information() -> None:
+def test_confident_correct_scores_carry_all_the_information() -> None:
     scores = 100 * torch.eye(4)[BALANCED]
     assert hf.information_bound(scores, BALANCED).item() == pytest.approx(2)
 
@@ -357,7 +357,7 @@ def test_information_bound_by_hand() -> None:
 
 
 def test_information_bound_uses_the_frequencies_of_the_labels() -> None:
-    # H(3/4, 1/4) = 2 - (3/4) log2 3 bits, less 1 bit for uniform scores: below zero.
+    # H(3/4, 1/4) = 2 - (3/4) log2 3 bits, minus 1 bit for uniform scores: below zero.
     bound = hf.information_bound(torch.zeros(4, 2, dtype=torch.float64), torch.tensor([0, 0, 0, 1]))
     assert bound.item() == pytest.approx(1 - 0.75 * math.log2(3))
 
@@ -368,7 +368,7 @@ def test_fitted_scale_by_hand() -> None:
     assert hf.fit_scale(scores, torch.tensor([0, 0, 0, 1])) == pytest.approx(4)
 
 
-def test_fitted_scale_is_the_best_of_all() -> None:
+def test_no_other_scale_beats_the_fitted_one() -> None:
     scores, labels = random_scores(3, batch=200)
     scores = scores + torch.nn.functional.one_hot(labels, 5)
     scale = hf.fit_scale(scores, labels)
@@ -383,7 +383,7 @@ def test_doubt_keeps_the_scale_of_separable_scores_modest() -> None:
     assert hf.fit_scale(scores, labels, doubt=0.2) == pytest.approx(math.log(9))
 
 
-def test_scores_that_mislead_are_scaled_to_nothing() -> None:
+def test_misleading_scores_get_scale_zero() -> None:
     assert hf.fit_scale(-torch.eye(3), torch.arange(3)) == 0
     assert hf.fit_scale(torch.ones(3, 3), torch.arange(3)) == 0
 

@@ -1,4 +1,4 @@
-"""The claims of the paper's appendix, as far as they are true, and a counterexample where they are not."""
+"""Checks the claims of the paper's appendix: true claims hold, and false ones have a counterexample."""
 
 import math
 from collections.abc import Callable
@@ -113,7 +113,7 @@ def test_outside_the_positive_domain_the_forward_forward_gradient_follows_the_ac
 
 
 def test_a_weight_step_over_a_batch_keeps_neither_property() -> None:
-    # The samples share W: the step moves f_j by the slopes of all samples i, weighted with <x_i, x_j>.
+    # All samples share W, so the step moves f_j by the slopes of all samples i, weighted with <x_i, x_j>.
     inputs, weights, prototypes = (
         gaussian(4, 5).abs(),
         gaussian(6, 5, seed=1).abs(),
@@ -166,7 +166,7 @@ def test_cosines_need_a_scale_to_show_their_information() -> None:
 
 
 def test_smooth_margin_above_temperature_one_does_not_bound_the_conditional_entropy() -> None:
-    # Scores that know nothing: H(y|z) = log 10, but the loss is log(1 + 9^(1/10)) at tau = 10.
+    # Scores without information: H(y|z) = log 10, but the loss is log(1 + 9^(1/10)) at tau = 10.
     scores, labels = torch.zeros(10, 10, dtype=torch.float64), torch.arange(10)
     loss = hf.smooth_margin_loss(scores, labels, 10.0).item()
     assert loss == pytest.approx(math.log(1 + 9**0.1))
@@ -184,8 +184,8 @@ def test_smooth_margin_falls_with_the_temperature_through_cross_entropy(
     assert hf.smooth_margin_loss(scores, LABELS, above).item() <= entropy + 1e-7
 
 
-def test_projection_loses_what_only_the_length_tells() -> None:
-    # Class 0 is (1, 1) and class 1 is (2, 2): one bit before the projection, none after.
+def test_projection_removes_information_that_only_the_length_carries() -> None:
+    # Class 0 is (1, 1) and class 1 is (2, 2): one bit before the projection, zero bits after it.
     features, labels = double([[1, 1], [2, 2]]), torch.tensor([0, 1])
     prototypes = hf.project(gaussian(2, 1, 2))
     bounds = [
@@ -213,7 +213,7 @@ def test_prototype_gradient_under_cross_entropy() -> None:
     weights = torch.softmax(temperature * cosines, dim=1)
     chances = torch.softmax(hf.class_scores(feature[None], prototypes, temperature)[0], dim=0)
     for c in range(4):
-        # Eq. 18 for the own class; for the others the paper leaves out p_c w_p f, which pushes them away.
+        # Eq. 18 for the own class. The paper omits p_c w_p f for the others, which pushes them away.
         pull = chances[c] - (1 if c == label else 0)
         torch.testing.assert_close(slope[c], pull * weights[c, :, None] * feature)
     # The prototype nearest to the feature moves most.
@@ -237,8 +237,8 @@ def test_prototype_gradient_under_the_smooth_margin() -> None:
 
 
 def test_learned_prototypes_do_not_tend_to_class_means() -> None:
-    # Two classes of one feature each, at 0 and 60 degrees. Prototype 0 feels q (f0 - f1), at -60 degrees:
-    # pushed off class 1 it leaves its own class mean by 60 degrees, and prototype 1 likewise.
+    # Two classes of one feature each, at 0 and 60 degrees. The force on prototype 0 is q (f0 - f1), at -60
+    # degrees. It is pushed away from class 1 and ends 60 degrees from its own class mean, like prototype 1.
     features = double([[1, 0], [0.5, math.sqrt(0.75)]])
     prototypes = features.unsqueeze(1)
     for _ in range(200):
@@ -260,11 +260,11 @@ def test_averaged_prototypes_tend_to_class_means() -> None:
 
 
 def angles_and_loss_of_training(tangent: bool) -> tuple[float, float, float]:
-    """Degrees between prototypes and class means before and after training with Adam, and the last loss."""
+    """Degrees between prototypes and class means before and after training with Adam, and the final loss."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(4).repeat(50)
-    centres = 2 * torch.randn(4, 10, generator=generator)
-    inputs = centres[labels] + torch.randn(200, 10, generator=generator)
+    centers = 2 * torch.randn(4, 10, generator=generator)
+    inputs = centers[labels] + torch.randn(200, 10, generator=generator)
     weights = (torch.randn(64, 10, generator=generator) / 3).requires_grad_()
     prototypes = hf.project(torch.randn(4, 1, 64, generator=generator)).requires_grad_()
 
@@ -289,18 +289,18 @@ def angles_and_loss_of_training(tangent: bool) -> tuple[float, float, float]:
     return start, angle(), loss.item()
 
 
-def test_training_turns_prototypes_towards_class_means() -> None:
-    # After ReLU, features of different classes are orthogonal at best. The force on a prototype, its own
-    # class's feature less the mean of the others', then holds it at arccos sqrt(1 - 1/C) from its class mean:
-    # 30 degrees for C = 4. Adam gets there on the slope along the sphere.
+def test_training_turns_prototypes_toward_class_means() -> None:
+    # After ReLU, features of different classes are orthogonal at best. The force on a prototype is the
+    # feature of its own class minus the mean of the others. It holds the prototype at arccos sqrt(1 - 1/C)
+    # from its class mean: 30 degrees for C = 4. Adam converges there if the gradient is tangential.
     start, end, _ = angles_and_loss_of_training(tangent=True)
     assert start > 80
     assert end == pytest.approx(30, abs=3)
 
 
-def test_adam_on_free_prototypes_rests_elsewhere_at_a_higher_loss() -> None:
-    # Renormalised after the step only, a prototype rests where it is parallel to the signs of its slope: with
-    # entries of equal size on all classes' units, at arccos(1 / sqrt(C)) from its class mean.
+def test_adam_on_free_prototypes_converges_elsewhere_at_a_higher_loss() -> None:
+    # Renormalized only after the step, a prototype converges where it is parallel to the signs of its slope:
+    # with entries of equal size on the units of all classes, at arccos(1 / sqrt(C)) from its class mean.
     _, end, loss = angles_and_loss_of_training(tangent=False)
     assert end == pytest.approx(60, abs=3)
     assert loss > angles_and_loss_of_training(tangent=True)[2] + 0.02
@@ -312,7 +312,7 @@ def test_adam_on_free_prototypes_rests_elsewhere_at_a_higher_loss() -> None:
 def score_distance(
     weights: Tensor, prototypes: Tensor, first: Tensor, second: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The scores' differences [B, C] of two inputs [B, D], and the shorter of their two features [B]."""
+    """Differences [B, C] between the scores of two inputs [B, D], and the shorter feature length [B]."""
     features = first @ weights.T, second @ weights.T
     scores = [hf.class_scores(hf.project(f), prototypes, 10.0) for f in features]
     return scores[0] - scores[1], torch.minimum(norm(features[0]), norm(features[1]))
@@ -337,15 +337,16 @@ def test_each_score_is_lipschitz_with_the_spectral_norm_over_the_shorter_feature
     assert (largest <= bound + 1e-9)[shorter >= 1].all()
 
 
-def test_normalisation_is_not_lipschitz_near_zero() -> None:
-    # Against Eq. 21: from (0.01, 0) to (-0.01, 0) the input moves by 0.02, the score by 2.
+def test_normalization_is_not_lipschitz_near_zero() -> None:
+    # Contradicts Eq. 21: from (0.01, 0) to (-0.01, 0) the input moves by 0.02, the score by 2.
     identity, prototypes = torch.eye(2).double(), torch.eye(2).double().unsqueeze(1)
     difference, _ = score_distance(identity, prototypes, double([[0.01, 0]]), double([[-0.01, 0]]))
     assert difference.tolist() == [[2, 0]]
 
 
 def test_the_vector_of_scores_needs_the_norm_of_the_prototypes() -> None:
-    # Against Eq. 22 in the Euclidean norm, |W| = |f| = 1: nine equal prototypes move together, sqrt(9) = 3.
+    # Contradicts Eq. 22 in the Euclidean norm, |W| = |f| = 1: nine equal prototypes move together,
+    # sqrt(9) = 3.
     identity = torch.eye(2).double()
     prototypes = double([0, 1]).expand(9, 1, 2)
     first = double([[math.cos(0.01), math.sin(0.01)]])
@@ -373,7 +374,7 @@ def test_goodness_is_not_lipschitz(length: float) -> None:
 
 
 def test_the_forward_forward_gradient_explodes_for_negative_samples_only() -> None:
-    # 2 t sigmoid(t^2 - theta) grows like 2 t; 2 t sigmoid(theta - t^2) dies out beyond the threshold.
+    # 2 t sigmoid(t^2 - theta) grows like 2 t; 2 t sigmoid(theta - t^2) vanishes beyond the threshold.
     h, low, high = double([[100.0]]), double([0.0]), double([1e4])
     negative = gradient(lambda f: hf.forward_forward_loss(high, hf.goodness(f), 2.0), h)
     positive = gradient(lambda f: hf.forward_forward_loss(hf.goodness(f), low, 2.0), h)

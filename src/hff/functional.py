@@ -1,7 +1,7 @@
-"""The paper's equations, one pure function each; the numbers are those that the paper prints.
+"""The paper's equations, one pure function each, with the numbers that the paper prints.
 
-Eqs. 3 and 4 (affine map, activation) are `torch.nn` layers, Eqs. 8 and 9 (last layer, arg max) need no
-function, Eq. 23 is `project` of a pooled map, and Eqs. 10, 11 and 16-22 are claims about these functions.
+Eqs. 3 and 4 (affine map, activation) are `torch.nn` layers. Eqs. 8 and 9 (last layer, arg max) do not need
+a function. Eq. 23 is `project` of a pooled map. Eqs. 10, 11 and 16-22 are claims about these functions.
 
 Shapes: B samples, C classes, P prototypes per class, D dimensions; [] is a scalar.
 """
@@ -15,22 +15,22 @@ from torch.nn import functional as F
 
 
 def project(h: Tensor, eps: float = 1e-6) -> Tensor:
-    """Eq. 5: h / |h|, the point of the unit sphere in the direction of h [..., D] -> [..., D].
+    """Eq. 5: h / |h|, the projection of h [..., D] to the unit sphere -> [..., D].
 
     A vector no longer than `eps` has no direction: its projection and its gradient are zero.
     """
-    # Squares, and even lengths, overflow in half precision: the norm is taken in float32 at least.
+    # Squares, and even lengths, overflow in half precision, so the norm is computed in float32 or higher.
     wide = h.to(torch.promote_types(h.dtype, torch.float32))
     norm = torch.linalg.vector_norm(wide, dim=-1, keepdim=True)
-    # The division is clamped although `where` discards it: a NaN there would come back through the gradient.
+    # `where` discards the division for short vectors, but a NaN in it would still reach the gradient: clamp.
     direction = wide / norm.clamp_min(eps)
     return torch.where(norm > eps, direction, torch.zeros_like(direction)).to(h.dtype)
 
 
 def similarities(features: Tensor, prototypes: Tensor) -> Tensor:
-    """The inner products <h, v_cp> of features [B, D] and prototypes [C, P, D] -> [B, C, P].
+    """Inner products <h, v_cp> of features [B, D] and prototypes [C, P, D] -> [B, C, P].
 
-    They are cosines where both are unit vectors; features that keep their length scale them.
+    They are cosines if both are unit vectors. Features of another length scale them.
     """
     return torch.einsum("bd,cpd->bcp", features, prototypes)
 
@@ -38,7 +38,7 @@ def similarities(features: Tensor, prototypes: Tensor) -> Tensor:
 def class_scores(features: Tensor, prototypes: Tensor, temperature: float) -> Tensor:
     """Eq. 6: g_c = (1/tau) log sum_p exp(tau <h, v_cp>) of features [B, D], prototypes [C, P, D] -> [B, C].
 
-    With one prototype per class this is the similarity itself, whatever the temperature.
+    With one prototype per class this is the similarity itself, at any temperature.
     """
     products = similarities(features, prototypes)
     if products.shape[2] == 1:
@@ -56,15 +56,15 @@ def smooth_margin_loss(
 ) -> Tensor:
     """Eq. 7: softplus((1/tau) log sum_{c != y} exp(tau g_c) - g_y), mean of scores [B, C], labels [B] -> [].
 
-    `lse="mean"` averages inside the logarithm instead of summing: only so does the term tend to the mean of
+    `lse="mean"` averages inside the logarithm instead of summing. Only then does the term tend to the mean of
     the negatives as tau -> 0. `scale_margin` multiplies the margin by tau before the softplus.
     """
     classes = scores.shape[1]
     if classes < 2:
-        raise ValueError(f"The smooth margin contrasts classes and so needs at least 2, but got {classes}.")
+        raise ValueError(f"The smooth margin loss needs at least 2 classes, but got {classes}.")
     own = labels.unsqueeze(1)
     positive = scores.gather(1, own).squeeze(1)
-    # Masked before the logarithm: subtracting exp(positive) from the full sum would cancel catastrophically.
+    # Mask before the logarithm: subtracting exp(positive) from the full sum would cancel catastrophically.
     negatives = scores.scatter(1, own, -torch.inf)
     total = torch.logsumexp(temperature * negatives, dim=1)
     if lse == "mean":
@@ -80,7 +80,7 @@ def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
 
 def goodness(h: Tensor) -> Tensor:
     """Eq. 1: g(h) = sum_i h_i^2 over all but the first dimension of h [B, ...] -> [B]."""
-    # One pass over h, which `square().sum()` takes twice and copies.
+    # This reads h once; `square().sum()` would read it twice and make a copy.
     length: Tensor = torch.linalg.vector_norm(h.flatten(1), dim=1)
     return length.square()
 
@@ -91,12 +91,12 @@ def forward_forward_loss(positive: Tensor, negative: Tensor, threshold: float) -
 
 
 def mean_goodness(h: Tensor) -> Tensor:
-    """Mean square of all units of h [B, ...] -> [B], which does not grow with the layer."""
+    """Mean square of all units of h [B, ...] -> [B]. It does not grow with the size of the layer."""
     return goodness(h) / h.shape[1:].numel()
 
 
 def group_goodness(h: Tensor, groups: int) -> Tensor:
-    """Mean square of each of so many equal groups of neighbouring channels of h [B, G S, ...] -> [B, G]."""
+    """Mean square of each of `groups` equal groups of adjacent channels of h [B, G S, ...] -> [B, G]."""
     return h.reshape(h.shape[0], groups, -1).square().mean(2)
 
 
@@ -110,9 +110,9 @@ def marginal_contrastive_loss(
 ) -> Tensor:
     """FFCM: -mean_i mean_p log(exp(s'_ip / tau) / sum_{a != i} exp(s'_ia / tau)) over the p of i's class.
 
-    Takes unit features [B, D], labels [B] and unit negatives [N, D], which only repel; gives []. s' is the
-    cosine; for two features of a class it is min(cosine + margin, 1), so that those within the margin pull no
-    longer. A feature that is alone in its class counts as 0.
+    Takes unit features [B, D], labels [B] and unit negatives [N, D], which only repel, and returns []. s' is
+    the cosine. For two features of the same class it is min(cosine + margin, 1), so features within the
+    margin no longer attract each other. A feature that is alone in its class contributes 0.
     """
     others = features if negatives is None else torch.cat([features, negatives])
     count = len(labels)
@@ -120,34 +120,34 @@ def marginal_contrastive_loss(
     friends = F.pad(labels.unsqueeze(1) == labels, (0, len(others) - count)) & ~itself
     cosines = features @ others.T
     shifted = torch.where(friends, (cosines + margin).clamp_max(1), cosines) / temperature
-    # Not -inf: a row with nothing but itself would be NaN.
+    # Not -inf, because a row that contains only itself would become NaN.
     logs = shifted.masked_fill(itself, torch.finfo(shifted.dtype).min).log_softmax(1)
     return -(logs.masked_fill(~friends, 0).sum(1) / friends.sum(1).clamp_min(1)).mean()
 
 
 def unit_power(h: Tensor, eps: float = 1e-8) -> Tensor:
-    """Forward-Forward's normalisation h / (sqrt(mean h^2) + eps) over all but the first dimension of h."""
+    """Forward-Forward's normalization h / (sqrt(mean h^2) + eps) over all but the first dimension of h."""
     length: Tensor = torch.linalg.vector_norm(h.flatten(1), dim=1)
     power = length / math.sqrt(h.shape[1:].numel()) + eps
     return h / power.view(-1, *(1,) * (h.dim() - 1))
 
 
 def similarity_matrix(h: Tensor) -> Tensor:
-    """Cosines between the samples of h [B, D], each less its own mean -> [B, B] in [-1, 1]."""
+    """Cosines between the samples of h [B, D], each minus its own mean -> [B, B] in [-1, 1]."""
     direction = project(h - h.mean(dim=1, keepdim=True))
     return (direction @ direction.T).clamp(-1, 1)
 
 
 def similarity_matching_loss(h: Tensor, targets: Tensor) -> Tensor:
-    """Local errors: mean squared difference of the similarities of h [B, D] and targets [B, K] -> []."""
+    """Local errors: mean squared difference between the similarities of h [B, D] and targets [B, K] -> []."""
     return F.mse_loss(similarity_matrix(h), similarity_matrix(targets).detach())
 
 
 def ema_class_means(prototypes: Tensor, sums: Tensor, counts: Tensor, decay: float) -> Tensor:
     """v <- project(decay v + (1 - decay) project(sum)): prototypes as moving averages of class means.
 
-    Takes unit prototypes [C, P, D], sums [C, P, D] and counts [C, P] of the features assigned to each; gives
-    [C, P, D]. A prototype that got no sample, or whose blend has no direction, stays exactly as it was.
+    Takes unit prototypes [C, P, D], and sums [C, P, D] and counts [C, P] of the features assigned to each.
+    Returns [C, P, D]. A prototype without samples, or whose new average has no direction, does not change.
     """
     moved = project(decay * prototypes + (1 - decay) * project(sums))
     has_moved = (counts > 0).unsqueeze(-1) & moved.ne(0).any(dim=-1, keepdim=True)
@@ -155,17 +155,17 @@ def ema_class_means(prototypes: Tensor, sums: Tensor, counts: Tensor, decay: flo
 
 
 def simplex_etf(classes: int, dim: int, generator: torch.Generator | None = None) -> Tensor:
-    """Unit vectors [classes, dim] as far apart as can be: every pairwise cosine is -1/(classes - 1).
+    """Unit vectors [classes, dim] that are maximally apart: every pairwise cosine is -1/(classes - 1).
 
-    They are the corners of a regular simplex around the origin, turned at random.
+    They are the corners of a regular simplex around the origin, randomly rotated.
     """
     if classes < 2:
         raise ValueError(f"A simplex of prototypes needs at least 2 classes, but got {classes}.")
     if dim < classes - 1:
         raise ValueError(
-            f"No simplex of {classes} prototypes exists in {dim} dimensions: take {classes - 1} or more."
+            f"No simplex of {classes} prototypes exists in {dim} dimensions: use {classes - 1} or more."
         )
-    # Vectors that sum to zero have C - 1 dimensions; the rows of an orthonormal basis there are the corners.
+    # Vectors that sum to zero span C - 1 dimensions. The rows of an orthonormal basis there are the corners.
     spanning = torch.eye(classes, dtype=torch.float64)
     spanning[:, 0] = 1
     corners = torch.linalg.qr(spanning).Q[:, 1:] * math.sqrt(classes / (classes - 1))
@@ -176,8 +176,9 @@ def simplex_etf(classes: int, dim: int, generator: torch.Generator | None = None
 def information_bound(scores: Tensor, labels: Tensor, scale: float = 1.0) -> Tensor:
     """Eqs. 12-15: I(z; y) >= H(y) - CE(softmax(scale g), y) in bits, of scores [B, C], labels [B] -> [].
 
-    H(y) is the entropy of the labels given. A negative bound says that at this scale the scores predict worse
-    than the label frequencies do. It holds in expectation: take data that fitted neither scores nor scale.
+    This is a lower bound on the information about the class. H(y) is the entropy of the given labels. A
+    negative value means that at this scale the scores predict worse than the label frequencies. The bound
+    holds in expectation, so use data on which neither the scores nor the scale were fitted.
     """
     frequencies = torch.bincount(labels) / labels.numel()
     nats: Tensor = torch.special.entr(frequencies).sum() - F.cross_entropy(scale * scores, labels)
@@ -185,10 +186,11 @@ def information_bound(scores: Tensor, labels: Tensor, scale: float = 1.0) -> Ten
 
 
 def fit_scale(scores: Tensor, labels: Tensor, doubt: float = 0.0) -> float:
-    """The scale >= 0 that minimises CE(softmax(scale g), y) over scores [B, C], labels [B].
+    """The scale >= 0 that minimizes CE(softmax(scale g), y) over scores [B, C], labels [B].
 
-    Where every label has the highest score no finite minimum exists; the answer is then a large finite scale.
-    A doubt > 0 is the share of samples that might have any label: it keeps the scale of few samples modest.
+    If every label has the highest score, there is no finite minimum, and the result is a large finite scale.
+    `doubt` > 0 assumes that this share of the samples could have any label. It keeps the scale moderate when
+    there are few samples.
     """
     margins = (scores - scores.gather(1, labels.unsqueeze(1))).detach().cpu().double()
 
@@ -196,7 +198,7 @@ def fit_scale(scores: Tensor, labels: Tensor, doubt: float = 0.0) -> float:
         expected = (torch.softmax(scale * margins, dim=1) * margins).sum(1) - doubt * margins.mean(1)
         return float(expected.mean())
 
-    # The cross-entropy is convex in the scale: its slope only rises, at last to zero or above, so bisect it.
+    # The cross-entropy is convex in the scale: its slope only rises and ends at zero or above, so bisect.
     if slope(0.0) >= 0:
         return 0.0
     low, high = 0.0, 1.0
