@@ -105,14 +105,17 @@ class Registry(MutableMapping[str, Item], Generic[Item]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    def working(self) -> dict[str, Item]:
-        """All items that can be loaded. A warning names each of the others."""
+    def working(self, report: Callable[[UserError], object] | None = None) -> dict[str, Item]:
+        """All items that can be loaded. `report`, by default a warning, names each of the others."""
         found = {}
         for name in list(self):
             try:
                 found[name] = self[name]
             except UserError as error:
-                warnings.warn(str(error), stacklevel=2)
+                if report is None:
+                    warnings.warn(str(error), stacklevel=2)
+                else:
+                    report(error)
         return found
 
 

@@ -68,10 +68,19 @@ def test_another_object_is_refused() -> None:
         load_data("wrong")
 
 
-def test_the_command_line_knows_the_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.warns(UserWarning, match="'wrong'"):
-        assert main(["data", "list", "--json"]) == 0
-    entries = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
+def test_the_command_line_lists_the_data_set(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "list", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err.startswith("hff: The data set 'wrong' of")
+    entries = {entry["name"]: entry for entry in json.loads(printed.out)}
     assert entries["stripes"]["source"] == "a formula"
     assert entries["letters"]["source"] == "not found"
     assert "wrong" not in entries
+    assert main(["list", "datasets", "--json"]) == 0
+    assert {"stripes", "letters"} < {entry["name"] for entry in json.loads(capsys.readouterr().out)}
+
+
+def test_a_network_is_trained_on_the_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["train", "--data", "stripes", "--network.widths", "8", "--epochs", "1", "--json"]
+    assert main([*command, "--out", str(tmp_path / "run")]) == 0
+    assert json.loads(capsys.readouterr().out)["run"] == str(tmp_path / "run")

@@ -222,20 +222,12 @@ def test_every_option_has_a_line_of_help() -> None:
         assert f"\n    {name}: " in text
 
 
-def test_the_catalogue_is_complete() -> None:
-    assert list(datasets) == [
-        "digits",
-        "mnist",
-        "fashion_mnist",
-        "cifar10",
-        "cifar100",
-        "imagenet",
-        "folder",
-        "npz",
-    ]
-    for info in datasets.values():
-        assert info.description
-        assert len(info.class_names) in (0, info.classes)
-        assert len(info.mean) == len(info.std)
-        assert not info.mean or info.in_shape is not None
-        assert info.takes_path or info.class_names
+@pytest.mark.parametrize("name", datasets)
+def test_the_facts_of_a_data_set_are_consistent(name: str) -> None:
+    info = datasets[name]
+    assert info.description
+    assert info.license
+    assert len(info.class_names) in (0, info.classes)
+    assert len(info.mean) == len(info.std)
+    assert not info.mean or (info.in_shape is not None and len(info.mean) == info.in_shape[0])
+    assert info.takes_path or info.class_names

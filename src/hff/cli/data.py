@@ -30,9 +30,11 @@ def main(argv: Sequence[str]) -> None:
 def _list(data_dir: Path | None, as_json: bool) -> None:
     from hff.data import datasets, status
 
+    # A package whose data set cannot be loaded does not break the list.
+    working = datasets.working(lambda error: sys.stderr.write(f"hff: {error}\n"))
     entries: list[dict[str, object]] = [
         {"name": name, **status(name, data_dir), "description": info.description}
-        for name, info in datasets.working().items()
+        for name, info in working.items()
     ]
     if as_json:
         write_json(entries)

@@ -40,7 +40,7 @@ def raw_from_arrays(
             raise UserError(f"The array {missing}{where} is missing; give both x{split} and y{split}.")
         if f"y{split}" in given:
             labels[split] = _labels(given[f"y{split}"], f"y{split}{where}")
-    if not labels[""]:
+    if not labels.get(""):
         raise UserError(f"y{where} is empty; give at least two examples.")
     index, names = _classes(labels[""], classes, f"y{where}")
     splits: dict[str, TensorExamples] = {}
