@@ -1,4 +1,4 @@
-"""Errors that pass down blocks by other weights: with the blocks' own weights it is backpropagation."""
+"""Feedback weights send errors down the blocks; with the blocks' own weights this is backpropagation."""
 
 from typing import Any
 
@@ -7,31 +7,31 @@ import torch
 from torch import Tensor
 
 from hff.errors import UserError
-from hff.modules.feedback import Feedback, FeedbackLinear, Pass, angle, with_output
-from hff.networks import Block, Network, Pool, Row, create_network
+from hff.modules.feedback import Feedback, FeedbackLinear, Pass, angle
+from hff.networks import AffineBlock, AffineRow, Network, Pool, create_network
 
 ROWS = {
-    "linear": (Row("linear", 5, activation="tanh"), (7,)),
-    "flattened": (Row("linear", 5), (2, 3, 3)),
-    "pooled": (Row("conv", 6, pool=Pool(2, 2)), (3, 8, 8)),
-    "averaged": (Row("conv", 6, activation="sin", pool=Pool(2, 2, kind="average")), (3, 8, 8)),
-    "strided": (Row("conv", 6, kernel=5, stride=2, padding=1, bias=False), (3, 10, 10)),
-    "grouped": (Row("conv", 6, groups=3, padding=0, activation="abs"), (3, 6, 6)),
-    "down_sampled": (Row("conv", 6, downsample=2, norm="layer"), (3, 8, 8)),
-    "mirrored": (Row("conv", 6, kernel=5, padding=2, padding_mode="reflect", power=1.5), (3, 6, 6)),
-    "norm_before": (Row("conv", 6, norm="batch", norm_at="input"), (3, 6, 6)),
-    "norm_between": (Row("linear", 6, norm="batch"), (5,)),
-    "norm_after": (Row("conv", 6, norm="layer", norm_at="output", pool=Pool(2, 2)), (3, 8, 8)),
+    "linear": (AffineRow("linear", 5, activation="tanh"), (7,)),
+    "flattened": (AffineRow("linear", 5), (2, 3, 3)),
+    "pooled": (AffineRow("conv", 6, pool=Pool(2, 2)), (3, 8, 8)),
+    "averaged": (AffineRow("conv", 6, activation="sin", pool=Pool(2, 2, kind="average")), (3, 8, 8)),
+    "strided": (AffineRow("conv", 6, kernel=5, stride=2, padding=1, bias=False), (3, 10, 10)),
+    "grouped": (AffineRow("conv", 6, groups=3, padding=0, activation="abs"), (3, 6, 6)),
+    "down_sampled": (AffineRow("conv", 6, downsample=2, norm="layer"), (3, 8, 8)),
+    "mirrored": (AffineRow("conv", 6, kernel=5, padding=2, padding_mode="reflect", power=1.5), (3, 6, 6)),
+    "norm_before": (AffineRow("conv", 6, norm="batch", norm_at="input"), (3, 6, 6)),
+    "norm_between": (AffineRow("linear", 6, norm="batch"), (5,)),
+    "norm_after": (AffineRow("conv", 6, norm="layer", norm_at="output", pool=Pool(2, 2)), (3, 8, 8)),
 }
 
 
-def own_weights(block: Block) -> Feedback:
+def own_weights(block: AffineBlock) -> Feedback:
     feedback = Feedback(block)
     feedback.weight.copy_(block.affine.weight.detach())
     return feedback
 
 
-def gradients(block: Block) -> list[Tensor]:
+def gradients(block: AffineBlock) -> list[Tensor]:
     found = [p.grad for p in block.parameters()]
     block.zero_grad(set_to_none=True)
     assert all(each is not None for each in found)
@@ -41,7 +41,7 @@ def gradients(block: Block) -> list[Tensor]:
 @pytest.mark.parametrize("name", ROWS)
 def test_a_blocks_own_weights_give_backpropagation(name: str) -> None:
     row, shape = ROWS[name]
-    block = Block(row, shape)
+    block = AffineBlock(row, shape)
     x = torch.randn(4, *shape, requires_grad=True)
     error = torch.randn(4, *block.out_shape)
     expected = block(x)
@@ -56,8 +56,8 @@ def test_a_blocks_own_weights_give_backpropagation(name: str) -> None:
         assert torch.allclose(mine, theirs, atol=1e-5)
 
 
-def test_an_error_passes_by_the_feedback_weights_and_not_by_the_blocks() -> None:
-    block = Block(Row("linear", 2, activation="identity"), (3,))
+def test_an_error_is_sent_by_the_feedback_weights_and_not_by_the_blocks() -> None:
+    block = AffineBlock(AffineRow("linear", 2, activation="identity"), (3,))
     feedback = Feedback(block)
     feedback.weight.copy_(torch.tensor([[1.0, 0.0, 2.0], [0.0, -1.0, 1.0]]))
     done = Pass(block, torch.tensor([[1.0, 2.0, 3.0]]))
@@ -67,8 +67,8 @@ def test_an_error_passes_by_the_feedback_weights_and_not_by_the_blocks() -> None
     assert block.affine.weight.grad.tolist() == [[10.0, 20.0, 30.0], [1.0, 2.0, 3.0]]
 
 
-def test_gradients_are_added_to() -> None:
-    block = Block(Row("linear", 2), (3,))
+def test_gradients_accumulate() -> None:
+    block = AffineBlock(AffineRow("linear", 2), (3,))
     x, error = torch.rand(5, 3), torch.randn(5, 2)
     Pass(block, x).learn(error)
     once = block.affine.weight.grad.clone()
@@ -76,18 +76,20 @@ def test_gradients_are_added_to() -> None:
     assert torch.allclose(block.affine.weight.grad, 2 * once)
 
 
-@pytest.mark.parametrize("row", [Row("linear", 400), Row("conv", 128), Row("conv", 128, groups=4)])
-def test_an_error_keeps_its_size_on_the_way_down(row: Row) -> None:
+@pytest.mark.parametrize(
+    "row", [AffineRow("linear", 400), AffineRow("conv", 128), AffineRow("conv", 128, groups=4)]
+)
+def test_an_error_keeps_its_size_on_the_way_down(row: AffineRow) -> None:
     shape = (300,) if row.kind == "linear" else (64, 12, 12)
-    block = Block(row, shape)
-    # At the border of a map fewer errors add up.
+    block = AffineBlock(row, shape)
+    # Fewer errors add up at the border of a map.
     below = Feedback(block)(torch.randn(8, *block.map_shape))
     inner = below if row.kind == "linear" else below[:, :, 1:-1, 1:-1]
     assert inner.square().mean().sqrt() == pytest.approx(1, abs=0.1)
 
 
 def test_scale_and_learning() -> None:
-    block = Block(Row("conv", 40), (30, 8, 8))
+    block = AffineBlock(AffineRow("conv", 40), (30, 8, 8))
     fixed, learned = Feedback(block, scale=0.5), Feedback(block, learned=True)
     assert fixed.weight.shape == block.affine.weight.shape
     assert fixed.weight.std() == pytest.approx(0.5, rel=0.05)
@@ -100,18 +102,18 @@ def test_scale_and_learning() -> None:
 
 @pytest.mark.parametrize(
     ("scale", "expected"),
-    # Of a grouped convolution: 15 x 9 weights into a unit, and 20 x 9 errors out of one.
+    # For a grouped convolution: 15 x 9 weights into a unit, and 20 x 9 errors out of it.
     [("weights", (3 * 135) ** -0.5), ("xavier", (2 / (135 + 180)) ** 0.5), (None, 180**-0.5), (3, 3.0)],
 )
 def test_scales_by_name(scale: Any, expected: float) -> None:
-    block = Block(Row("conv", 40, groups=2), (30, 8, 8))
+    block = AffineBlock(AffineRow("conv", 40, groups=2), (30, 8, 8))
     assert Feedback(block, scale=scale).weight.std() == pytest.approx(expected, rel=0.05)
     if scale == "weights":
         assert block.affine.weight.detach().std() == pytest.approx(expected, rel=0.05)
 
 
-def test_distributions_have_one_standard_deviation() -> None:
-    block = Block(Row("linear", 100), (200,))
+def test_distributions_have_the_same_standard_deviation() -> None:
+    block = AffineBlock(AffineRow("linear", 100), (200,))
     normal, uniform, signs = (
         Feedback(block, scale=0.5, distribution=each).weight for each in ("normal", "uniform", "signs")
     )
@@ -132,17 +134,17 @@ def test_angles() -> None:
 
 
 def test_the_output_row_is_added_or_taken_over() -> None:
-    plain = Network("mine", (4,), (Row("linear", 6, bias=False, activation="tanh"),))
-    added = with_output(plain, 3)
-    assert added.rows == (*plain.rows, Row("linear", 3, bias=False, activation="identity"))
+    plain = Network("mine", (4,), (AffineRow("linear", 6, bias=False, activation="tanh"),))
+    added = plain.with_output(3)
+    assert added.rows == (*plain.rows, AffineRow("linear", 3, bias=False, activation="identity"))
     deep = create_network("vgg11", (3, 32, 32), 4, width_factor=1 / 32)
-    taken = with_output(deep, 4)
+    taken = deep.with_output(4)
     assert len(taken.rows) == len(deep.rows)
     assert taken.rows[:-1] == deep.rows[:-1]
     assert (taken.rows[-1].activation, taken.rows[-1].width) == ("identity", 4)
 
 
-def test_the_error_comes_back_through_fixed_weights_and_the_layer_learns_as_ever() -> None:
+def test_the_error_uses_the_fixed_weights_and_the_layer_learns_as_usual() -> None:
     layer = FeedbackLinear(3, 2)
     x = torch.randn(5, 3, requires_grad=True)
     error = torch.randn(5, 2)
@@ -155,7 +157,7 @@ def test_the_error_comes_back_through_fixed_weights_and_the_layer_learns_as_ever
     assert not torch.allclose(layer.feedback, layer.weight)
 
 
-def test_feedback_is_saved_but_never_learned() -> None:
+def test_feedback_is_saved_but_never_trained() -> None:
     layer = FeedbackLinear(3, 2)
     assert "feedback" in layer.state_dict()
     assert {name for name, _ in layer.named_parameters()} == {"weight", "bias"}

@@ -5,7 +5,7 @@ from hff.errors import UserError
 from hff.modules.heads import Head
 
 
-def test_pooling_before_the_projection_is_the_papers_order() -> None:
+def test_pooling_first_gives_the_same_result_as_the_papers_order() -> None:
     head = Head((6, 8, 8), grid=1, channels=4)
     linear = head.project[0]
     maps = torch.randn(3, 6, 8, 8)
@@ -30,7 +30,7 @@ def test_head_dimensions() -> None:
         Head((6, 8, 8), grid=-1, channels=1)
 
 
-def test_a_vector_is_not_pooled_and_the_bias_can_be_left_out() -> None:
+def test_a_vector_is_not_pooled_and_the_bias_is_optional() -> None:
     head = Head((7,), grid=4, channels=3, bias=False)
     x = torch.randn(2, 7)
     assert torch.equal(head(x), x @ head.project[0].weight.T)

@@ -1,4 +1,4 @@
-"""Scores and losses against pytorch-metric-learning, wherever the formulas coincide."""
+"""Compares scores and losses with pytorch-metric-learning where the formulas coincide."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def unit_prototypes(per_class: int) -> Tensor:
 
 
 def soft_triple(prototypes: Tensor, temperature: float, scale: float = 10.0) -> SoftTripleLoss:
-    """The library's loss with our prototypes [C, P, D] as its centres."""
+    """The library's loss with our prototypes [C, P, D] as its centers."""
     loss = SoftTripleLoss(
         CLASSES, DIM, centers_per_class=prototypes.shape[1], la=scale, gamma=1 / temperature, margin=0.0
     )
@@ -39,7 +39,7 @@ def loss_and_slope(loss: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 10.0, 20.0])
-def test_scaled_margin_is_normalised_softmax(features: Tensor, labels: Tensor, temperature: float) -> None:
+def test_scaled_margin_is_normalized_softmax(features: Tensor, labels: Tensor, temperature: float) -> None:
     prototypes = unit_prototypes(1)
     library = NormalizedSoftmaxLoss(CLASSES, DIM, temperature=1 / temperature)
     library.W.data = prototypes[:, 0].T.clone()
@@ -51,7 +51,7 @@ def test_scaled_margin_is_normalised_softmax(features: Tensor, labels: Tensor, t
     )
 
 
-def test_unscaled_margin_meets_normalised_softmax_at_temperature_one_only(
+def test_unscaled_margin_equals_normalized_softmax_at_temperature_one_only(
     features: Tensor, labels: Tensor
 ) -> None:
     scores = hf.class_scores(hf.project(features), unit_prototypes(1), 1.0)
@@ -63,7 +63,7 @@ def test_unscaled_margin_meets_normalised_softmax_at_temperature_one_only(
 
 
 @pytest.mark.parametrize("temperature", [2.0, 10.0])
-def test_scaled_margin_is_proxy_nca_of_half_the_scale(
+def test_scaled_margin_is_proxy_nca_with_half_the_scale(
     features: Tensor, labels: Tensor, temperature: float
 ) -> None:
     # Squared distances of unit vectors are 2 - 2 cos, and the 2 cancels in the softmax.
@@ -78,7 +78,7 @@ def test_scaled_margin_is_proxy_nca_of_half_the_scale(
     )
 
 
-def test_one_centre_per_class_is_soft_triple(features: Tensor, labels: Tensor) -> None:
+def test_one_center_per_class_is_soft_triple(features: Tensor, labels: Tensor) -> None:
     prototypes = unit_prototypes(1)
     library = soft_triple(prototypes, temperature=10.0)
     scores = hf.class_scores(hf.project(features), prototypes, 10.0)
@@ -100,7 +100,7 @@ def test_scores_exceed_soft_triple_by_the_entropy_of_its_weights(
     torch.testing.assert_close(scores - entropy / temperature, library.get_logits(features))
 
 
-def test_many_centres_meet_soft_triple_as_the_temperature_rises(features: Tensor, labels: Tensor) -> None:
+def test_many_centers_approach_soft_triple_as_the_temperature_rises(features: Tensor, labels: Tensor) -> None:
     prototypes = unit_prototypes(3)
     library = soft_triple(prototypes, temperature=1e4)
     scores = hf.class_scores(hf.project(features), prototypes, 1e4)
@@ -110,8 +110,8 @@ def test_many_centres_meet_soft_triple_as_the_temperature_rises(features: Tensor
     )
 
 
-def test_equal_centres_differ_from_soft_triple_by_a_constant_only(features: Tensor, labels: Tensor) -> None:
-    # Every class gains log(P)/tau, which the softmax does not see.
+def test_equal_centers_differ_from_soft_triple_only_by_a_constant(features: Tensor, labels: Tensor) -> None:
+    # Every class gains log(P)/tau, which cancels in the softmax.
     prototypes = unit_prototypes(1).expand(CLASSES, 3, DIM)
     library = soft_triple(prototypes, temperature=10.0)
     scores = hf.class_scores(hf.project(features), prototypes, 10.0)

@@ -1,4 +1,4 @@
-"""Prototypes stay on the sphere whichever way they learn; the head is what the paper convolves and pools."""
+"""Prototypes stay on the unit sphere with every update rule."""
 
 import math
 
@@ -41,7 +41,7 @@ def test_shadow_predicts_with_the_average_and_learns_with_the_vectors() -> None:
     assert torch.allclose(prototypes.eval()()[0, 0], torch.tensor([half, half]))
 
 
-def test_smoothed_takes_only_a_share_of_the_step() -> None:
+def test_smoothed_takes_only_part_of_the_step() -> None:
     prototypes = Prototypes(1, 2, update="smoothed", decay=0.75)
     with torch.no_grad():
         prototypes.get_buffer("average").copy_(torch.tensor([[[1.0, 0.0]]]))
@@ -50,11 +50,11 @@ def test_smoothed_takes_only_a_share_of_the_step() -> None:
     assert torch.allclose(prototypes.vectors[0, 0], project(torch.tensor([0.75, 0.25])))
 
 
-def test_class_means_move_only_the_classes_that_were_seen() -> None:
+def test_class_means_move_only_observed_classes() -> None:
     prototypes = Prototypes(3, 2, update="class_means", decay=0.9)
     before = prototypes.vectors.clone()
     prototypes.vectors[0, 0] = torch.tensor([1.0, 0.0])
-    # Two directions of class 0: (0, 1) and (0, 1); the length of a feature does not count.
+    # Two directions of class 0: (0, 1) and (0, 1). The length of a feature does not matter.
     prototypes.observe(torch.tensor([[0.0, 2.0], [0.0, 7.0]]), torch.tensor([0, 0]))
     prototypes.after_step()
     assert torch.allclose(prototypes.vectors[0, 0], project(torch.tensor([0.9, 0.1])))
@@ -62,7 +62,7 @@ def test_class_means_move_only_the_classes_that_were_seen() -> None:
     assert float(prototypes.sums.abs().sum() + prototypes.counts.sum()) == 0
 
 
-def test_class_means_assign_samples_to_their_nearest_own_prototype() -> None:
+def test_class_means_assign_samples_to_the_nearest_prototype_of_their_class() -> None:
     prototypes = Prototypes(2, 2, 2, update="class_means", decay=0.0)
     prototypes.vectors.copy_(torch.tensor([[[1.0, 0.0], [0.0, 1.0]], [[-1.0, 0.0], [0.0, -1.0]]]))
     prototypes.observe(torch.tensor([[1.0, 0.2], [0.1, 1.0]]), torch.tensor([0, 0]))
@@ -71,7 +71,7 @@ def test_class_means_assign_samples_to_their_nearest_own_prototype() -> None:
     assert torch.allclose(prototypes.vectors[0], project(torch.tensor([[1.0, 0.2], [0.1, 1.0]])))
 
 
-def test_two_workers_that_add_their_sums_match_one() -> None:
+def test_two_workers_that_add_their_sums_match_one_worker() -> None:
     features, labels = torch.randn(8, 4), torch.arange(8) % 2
     one, two, other = (Prototypes(2, 4, update="class_means") for _ in range(3))
     two.load_state_dict(one.state_dict())

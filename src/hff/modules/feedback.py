@@ -1,9 +1,9 @@
-"""Errors that travel down by weights of their own, not by the transpose of the forward ones.
+"""Feedback weights that send errors down the network instead of the transposed forward weights.
 
-A rule that relays errors (feedback alignment and its kin) runs each block as a `Pass`: a forward pass on
-a graph of its own, cut at both ends of the affine map. Activation, pooling and norm are differentiated by
-autograd inside the block; past the affine map the error goes by `Feedback` weights. A rule that sends the
-output's error straight to each block does so by `DirectFeedback`.
+A rule that sends errors from block to block (such as feedback alignment) runs each block as a `Pass`: a
+forward pass with its own graph, which is cut before and after the affine map. Inside the block, autograd
+differentiates activation, pooling and norm. Across the affine map, the error is sent by `Feedback` weights. A
+rule that sends the error of the output directly to each block uses `DirectFeedback`.
 """
 
 import math
@@ -23,13 +23,13 @@ Scale = float | Literal["weights", "xavier"] | None
 
 
 class Feedback(nn.Module):
-    """Weights shaped like a block's own that carry an error from the affine map's output to its input.
+    """Weights with the shape of a block's own that send an error from the affine map's output to its input.
 
     Args:
-        block: the block that the error passes down.
-        scale: standard deviation of the weights: a number; that with which forward weights start; Xavier's,
-            between fan-in and fan-out; None: such that an error keeps its size on the way down.
-        distribution: what the weights are drawn from; signs are two values of either sign.
+        block: the block that the error is sent through.
+        scale: standard deviation of the weights: a number; "weights", as forward weights are initialized;
+            "xavier", between fan-in and fan-out; or None, so that an error keeps its size on the way down.
+        distribution: distribution of the weights; "signs" means two values, one of each sign.
         learned: whether the weights are a parameter.
     """
 
@@ -46,7 +46,7 @@ class Feedback(nn.Module):
         super().__init__()
         self.affine_in_shape = block.affine_in_shape
         self.stride, self.groups = block.row.stride, block.row.groups
-        # A mirrored border is part of what the map reads; only a border of zeros is the map's own.
+        # A reflected border is part of the map's input. Only a border of zeros is added by the map itself.
         self.padding = block.row.padding if block.row.padding_mode == "zeros" else 0
         self.scale = _standard_deviation(block, scale)
         weight = self.scale * _drawn(block.affine.weight.shape, distribution)
@@ -56,11 +56,11 @@ class Feedback(nn.Module):
             self.register_buffer("weight", weight)
 
     def follow_signs(self, forward_weight: Tensor) -> None:
-        """Takes the forward weights' signs, all at one size: sign-symmetric feedback."""
+        """Copies the signs of the forward weights, all with the same size: sign-symmetric feedback."""
         self.weight.copy_(self.scale * forward_weight.detach().sign())
 
     def forward(self, error: Tensor) -> Tensor:
-        """An error at the affine map's output [B, *map_shape] -> at its input, as the block `read`s it."""
+        """Error at the affine map's output [B, *map_shape] -> error at its input [B, *affine_in_shape]."""
         if self.weight.dim() == 2:
             return error @ self.weight
         shape = (len(error), *self.affine_in_shape)
@@ -69,7 +69,7 @@ class Feedback(nn.Module):
 
 
 class Pass:
-    """A forward pass of a block on its input x [B, *in_shape], kept until its error comes back."""
+    """A forward pass of a block on its input x [B, *in_shape], kept until its error is known."""
 
     def __init__(self, block: AffineBlock, x: Tensor) -> None:
         with torch.enable_grad():
@@ -81,11 +81,11 @@ class Pass:
 
     @property
     def out(self) -> Tensor:
-        """What the next block gets [B, *out_shape], with no graph behind it."""
+        """Detached output of the block [B, *out_shape]."""
         return self._out.detach()
 
     def learn(self, error: Tensor) -> Tensor:
-        """Adds the gradients that an error at the output [B, *out_shape] gives to affine map and norm.
+        """Adds the gradients of affine map and norm, given an error at the output [B, *out_shape].
 
         Returns the error at the affine map's output [B, *map_shape].
         """
@@ -96,7 +96,7 @@ class Pass:
         return at_map
 
     def down(self, at_read: Tensor) -> Tensor:
-        """Takes an error at what the affine map reads on to the block's input [B, *in_shape]."""
+        """Error at the affine map's input -> error at the block's input [B, *in_shape]."""
         self._read.backward(at_read)
         below: Tensor | None = self._x.grad
         assert below is not None
@@ -104,13 +104,13 @@ class Pass:
 
 
 class DirectFeedback(nn.Module, ABC):
-    """Fixed random weights that carry the output's error [B, C] straight to a block's output [B, *shape].
+    """Fixed random weights that send the output's error [B, C] directly to a block's output [B, *shape].
 
     Args:
         classes: C.
-        shape: the block's out_shape; N is the number of its units.
-        scale: factor of the range that the weights are drawn from.
-        replicated: all positions of a map get the same signal, so only its channels have weights.
+        shape: out_shape of the block; N is the number of its units.
+        scale: factor for the range of the random weights.
+        replicated: whether all positions of a map get the same signal, so only its channels have weights.
     """
 
     def __init__(self, classes: int, shape: Shape, *, scale: float = 1.0, replicated: bool = False) -> None:
@@ -125,7 +125,7 @@ class DirectFeedback(nn.Module, ABC):
 
     @abstractmethod
     def signal(self, error: Tensor) -> Tensor:
-        """What the units that have weights are told: [B, C] -> [B, units]."""
+        """Error [B, C] -> signal for the units that have weights [B, units]."""
 
     @abstractmethod
     def dense(self) -> Tensor:
@@ -143,7 +143,7 @@ class DirectFeedback(nn.Module, ABC):
 
 
 class DenseFeedback(DirectFeedback):
-    """Direct feedback of every class to every unit, uniform between +-1/sqrt(N)."""
+    """Direct feedback from every class to every unit, uniform between +-1/sqrt(N)."""
 
     weight: Tensor
 
@@ -160,9 +160,9 @@ class DenseFeedback(DirectFeedback):
 
 
 class SparseFeedback(DirectFeedback):
-    """Direct feedback in which each unit listens to s classes only, uniform between +-(C s)^(1/4)/sqrt(N).
+    """Direct feedback in which each unit gets the error of s classes, uniform between +-(C s)^(1/4)/sqrt(N).
 
-    It is stored as indices of classes and their weights, and is a gather in place of a product.
+    It is stored as class indices and weights, and uses a gather instead of a matrix product.
     """
 
     index: Tensor
@@ -173,7 +173,7 @@ class SparseFeedback(DirectFeedback):
     ) -> None:
         super().__init__(classes, shape, scale=scale, replicated=replicated)
         if not 1 <= listens_to <= classes:
-            raise UserError(f"listens_to must lie between 1 and the {classes} classes, not at {listens_to}.")
+            raise UserError(f"listens_to must lie between 1 and the {classes} classes, not {listens_to}.")
         bound = self.bound * (classes * listens_to) ** 0.25
         self.register_buffer("index", _distinct(classes, listens_to, self.units))
         self.register_buffer("value", torch.empty(listens_to, self.units).uniform_(-bound, bound))
@@ -190,10 +190,10 @@ class SparseFeedback(DirectFeedback):
 
 
 class FeedbackLinear(nn.Linear):
-    """A linear map [..., inputs] -> [..., outputs] with weights of its own for the way back.
+    """A linear map [..., inputs] -> [..., outputs] with separate weights for the backward pass.
 
-    The error e [..., outputs] of its output reaches its input as e B, with B [outputs, inputs] drawn once and
-    never learned, where backpropagation has e W.
+    The error e [..., outputs] of its output reaches its input as e B, where backpropagation would use e W.
+    B [outputs, inputs] is drawn once and never trained.
     """
 
     feedback: Tensor
@@ -206,13 +206,13 @@ class FeedbackLinear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         if not x.requires_grad:
             return super().forward(x)
-        # The second term is exactly zero; only its gradient counts.
+        # The second term is exactly zero. It only adds a gradient.
         back = F.linear(x, self.feedback)
         return F.linear(x.detach(), self.weight, self.bias) + (back - back.detach())
 
 
 def angle(a: Tensor, b: Tensor) -> float:
-    """The angle in degrees between two tensors of one shape; 90 where one is zero."""
+    """Angle in degrees between two tensors of the same shape; 90 if one of them is zero."""
     a, b = a.detach().double().flatten(), b.detach().double().flatten()
     lengths = a.norm() * b.norm()
     cosine = (a @ b / lengths).clamp(-1, 1) if lengths > 0 else torch.zeros(())
@@ -226,7 +226,7 @@ def _standard_deviation(block: AffineBlock, scale: Scale) -> float:
         return scale
     shape = block.affine.weight.shape
     into = shape[1:].numel()
-    # So many errors add up in a unit below: of all units, or of its group's channels and the kernel.
+    # Number of errors that add up in a unit below: all units, or the channels of its group times the kernel.
     out_of = shape[0] // (block.row.groups if len(shape) > 2 else 1) * shape[2:].numel()
     if scale == "weights":
         # PyTorch draws forward weights uniformly from +-1/sqrt(fan-in).
@@ -237,7 +237,7 @@ def _standard_deviation(block: AffineBlock, scale: Scale) -> float:
 
 
 def _drawn(shape: Shape, distribution: Distribution) -> Tensor:
-    """Numbers [*shape] of mean 0 and standard deviation 1."""
+    """Random numbers [*shape] with mean 0 and standard deviation 1."""
     if distribution == "normal":
         return torch.randn(shape)
     if distribution == "uniform":
@@ -247,10 +247,10 @@ def _drawn(shape: Shape, distribution: Distribution) -> Tensor:
 
 
 def _distinct(classes: int, count: int, units: int) -> Tensor:
-    """For each unit so many different classes [count, units], any of them with equal chance."""
+    """Draws `count` different classes for each unit, uniformly -> [count, units]."""
     drawn = torch.empty(0, units, dtype=torch.int64)
     for taken in range(count):
-        # A place among the classes that are left, which then steps over those that are taken.
+        # Draw a rank among the remaining classes, then skip the classes that are already taken.
         new = torch.randint(classes - taken, (units,))
         for earlier in drawn.sort(0).values:
             new += new >= earlier

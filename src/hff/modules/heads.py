@@ -1,4 +1,4 @@
-"""The auxiliary head beside a block."""
+"""The auxiliary head of a block."""
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -8,16 +8,17 @@ from hff.networks import Shape
 
 
 class Head(nn.Module):
-    """The vector [B, dim] that an activity [B, *shape] is judged by: a map is pooled, then it is projected.
+    """Maps an activity [B, *shape] to the vector [B, dim] of the local loss: pools maps, then projects.
 
-    The paper convolves with 1x1 kernels, then pools globally. The two commute, so this pools first and
-    projects the vector: the same numbers at a small part of the cost. A grid keeps more of the map.
+    The paper applies a 1x1 convolution and then global pooling. The two commute, so this head pools first and
+    projects the vector. The result is the same at a small part of the cost. A larger grid keeps more of the
+    map.
 
     Args:
         shape: [C, H, W], or [D].
         grid: side of the grid that a map is average-pooled to; 1 is global average pooling, 0 is no pooling.
-        channels: width of the projection; 0 means none, the pooled map itself is the vector.
-        hidden: units of a ReLU layer between pooling and projection; 0 means none.
+        channels: width of the projection; with 0 there is no projection and the pooled map is the vector.
+        hidden: units of a ReLU layer between pooling and projection; with 0 there is no such layer.
         bias: whether the projection has a bias.
     """
 

@@ -13,15 +13,15 @@ Init = Literal["random", "class_means", "simplex"]
 
 
 class Prototypes(nn.Module):
-    """P unit vectors for each of C classes in D dimensions, `vectors` [C, P, D].
+    """P unit vectors in D dimensions for each of C classes: `vectors` [C, P, D].
 
     Args:
-        update: "gradient" learns the vectors and puts them back on the sphere after each step; "class_means"
-            moves them to the means of their class's features without any gradient; "shadow" learns them by
+        update: "gradient" trains the vectors and projects them to the sphere after each step; "class_means"
+            moves them toward the mean features of their class without gradients; "shadow" trains them by
             gradient and predicts with a moving average; "smoothed" takes the share 1 - decay of each step.
         decay: decay of the moving averages.
-        init: "random", "class_means" (of the untrained features: see `set_class_means`), or "simplex"
-            (maximally separated; needs D >= C - 1; with P > 1 the copies of a class are jittered apart).
+        init: "random", "class_means" (of the untrained features, see `set_class_means`), or "simplex"
+            (maximally separated; needs D >= C - 1; with P > 1, noise separates the copies of a class).
     """
 
     vectors: Tensor
@@ -49,7 +49,7 @@ class Prototypes(nn.Module):
             if dim < classes - 1:
                 raise UserError(
                     f"No simplex of {classes} prototypes exists in {dim} dimensions: "
-                    f"choose prototype_init random, or layers and heads of {classes - 1} or more."
+                    f"set prototype_init random, or use layers and heads with {classes - 1} or more units."
                 )
             start = _apart(functional.simplex_etf(classes, dim), per_class)
         else:
@@ -64,12 +64,12 @@ class Prototypes(nn.Module):
             self.register_buffer("average", start.clone())
 
     def forward(self) -> Tensor:
-        """The prototypes that scores are made of now [C, P, D]."""
+        """Prototypes for computing scores in the current mode (training or evaluation) [C, P, D]."""
         return self.get_buffer("average") if self.update == "shadow" and not self.training else self.vectors
 
     @torch.no_grad()
     def observe(self, features: Tensor, labels: Tensor) -> None:
-        """Adds the directions of a batch's features [B, D] to the sums of their nearest own prototypes."""
+        """Adds the directions of features [B, D] to the sums of the nearest prototypes of their class."""
         if self.update != "class_means":
             return
         directions = functional.project(features)
@@ -80,7 +80,7 @@ class Prototypes(nn.Module):
 
     @torch.no_grad()
     def after_step(self) -> None:
-        """Brings the vectors back to the sphere, or moves them to the observed means."""
+        """Projects the vectors back to the sphere, or moves them toward the observed means."""
         if self.update == "class_means":
             self.vectors.copy_(functional.ema_class_means(self.vectors, self.sums, self.counts, self.decay))
             self.sums.zero_()
@@ -95,7 +95,7 @@ class Prototypes(nn.Module):
 
     @torch.no_grad()
     def set_class_means(self, sums: Tensor) -> None:
-        """Starts from the directions of the class sums [C, D]; a class without samples keeps its start."""
+        """Initializes with the directions of the class sums [C, D]; classes without samples do not change."""
         means = functional.project(sums)
         known = means.ne(0).any(1)
         start = _apart(means, self.vectors.shape[1])
@@ -104,12 +104,12 @@ class Prototypes(nn.Module):
             self.get_buffer("average").copy_(self.vectors)
 
     def reduced_buffers(self) -> list[Tensor]:
-        """What workers add up before `after_step`."""
+        """Buffers that must be summed over workers before `after_step`."""
         return [self.sums, self.counts] if self.update == "class_means" else []
 
 
 def _apart(vectors: Tensor, per_class: int) -> Tensor:
-    """P copies of each vector [C, D] -> [C, P, D], jittered: nothing else would ever separate them."""
+    """P copies of each vector [C, D] -> [C, P, D], with noise: identical copies would never separate."""
     copies = vectors.unsqueeze(1).repeat(1, per_class, 1)
     if per_class > 1:
         copies = copies + 0.1 * functional.project(torch.randn_like(copies))

@@ -1,4 +1,4 @@
-"""What every label encoding promises, and numbers worked by hand for those that write or append a vector."""
+"""Properties of every label encoding, and results worked out by hand."""
 
 from collections.abc import Callable
 
@@ -47,7 +47,7 @@ def test_shapes(name: str) -> None:
 
 
 @every
-def test_each_sample_by_its_own_label_alone(name: str) -> None:
+def test_samples_are_encoded_independently(name: str) -> None:
     make, in_shape, _ = ENCODINGS[name]
     encoding, x, y = make(), torch.randn(6, *in_shape), torch.tensor([3, 0, 3, 1, 4, 2])
     before = x.clone()
@@ -59,18 +59,18 @@ def test_each_sample_by_its_own_label_alone(name: str) -> None:
 
 
 @every
-def test_labels_make_a_difference_and_the_neutral_label_is_their_mean(name: str) -> None:
+def test_labels_differ_and_the_neutral_label_is_their_mean(name: str) -> None:
     make, in_shape, _ = ENCODINGS[name]
     encoding, x = make(), torch.randn(3, *in_shape)
-    labelled = [encoding(x, torch.full((3,), label)) for label in range(5)]
+    labeled = [encoding(x, torch.full((3,), label)) for label in range(5)]
     for one in range(5):
         for other in range(one):
-            assert (labelled[one] - labelled[other]).abs().max() > 0.1
-    assert torch.allclose(encoding.neutral(x), torch.stack(labelled).mean(0), atol=1e-6)
+            assert (labeled[one] - labeled[other]).abs().max() > 0.1
+    assert torch.allclose(encoding.neutral(x), torch.stack(labeled).mean(0), atol=1e-6)
 
 
 @every_additive
-def test_a_linear_layer_is_shared_by_all_labels(name: str) -> None:
+def test_all_labels_share_the_product_of_a_linear_layer(name: str) -> None:
     make, in_shape, out_shape = ENCODINGS[name]
     encoding, x = make(), torch.randn(3, *in_shape)
     assert isinstance(encoding, AdditiveEncoding)
@@ -83,7 +83,7 @@ def test_a_linear_layer_is_shared_by_all_labels(name: str) -> None:
 
 
 @every
-def test_only_the_label_channel_learns(name: str) -> None:
+def test_only_the_label_channel_has_parameters(name: str) -> None:
     make, in_shape, _ = ENCODINGS[name]
     encoding, x = make(), torch.randn(2, *in_shape)
     assert [key for key, _ in encoding.named_parameters()] == (["table"] if name == "channel" else [])
@@ -91,7 +91,7 @@ def test_only_the_label_channel_learns(name: str) -> None:
 
 
 @every
-def test_a_checkpoint_brings_the_same_labels_back(name: str) -> None:
+def test_a_checkpoint_restores_the_same_labels(name: str) -> None:
     make, in_shape, _ = ENCODINGS[name]
     one, other, x, y = make(), make(), torch.randn(5, *in_shape), torch.arange(5)
     if "codes" in name or name == "channel":
@@ -103,7 +103,7 @@ def test_a_checkpoint_brings_the_same_labels_back(name: str) -> None:
 def test_overlay_by_hand() -> None:
     encoding = Overlay((2, 2, 2), 3, 0.5)
     x = torch.arange(1.0, 9.0).view(1, 2, 2, 2)
-    # The first three of eight entries make room: the top row of channel 0, then one pixel of its second row.
+    # The first three of eight entries are replaced: the top row of channel 0 and one pixel of its second row.
     assert encoding(x, torch.tensor([1])).flatten().tolist() == [0, 0.5, 0, 4, 5, 6, 7, 8]
     assert encoding.base(x).flatten().tolist() == [0, 0, 0, 4, 5, 6, 7, 8]
     assert torch.allclose(encoding.neutral(x).flatten()[:4], torch.tensor([1 / 6, 1 / 6, 1 / 6, 4]))
@@ -129,13 +129,13 @@ def test_appended_by_hand() -> None:
     assert encoding.neutral(x)[0].tolist() == [5, 6, 0.25, 0.25, 0.25]
 
 
-def test_one_hot_labels_lie_over_images_and_beside_tables() -> None:
+def test_one_hot_labels_are_written_over_images_and_appended_to_tables() -> None:
     assert isinstance(one_hot_encoding((1, 8, 8), 10, 1.0), Overlay)
     assert isinstance(one_hot_encoding((13,), 3, 1.0), Appended)
 
 
 @pytest.mark.parametrize("make", [Overlay, Appended])
-def test_a_one_hot_label_of_no_intensity_is_refused(make: type[Overlay] | type[Appended]) -> None:
+def test_a_one_hot_label_with_zero_intensity_raises_an_error(make: type[Overlay] | type[Appended]) -> None:
     with pytest.raises(UserError, match="greater than 0"):
         make((1, 4, 4), 3, 0.0)
 
@@ -147,7 +147,7 @@ def test_codes_by_hand() -> None:
     assert encoding.neutral(x)[0].tolist() == [5, 6, 0.25, 0.25, 0.5]
 
 
-def test_codes_are_binary_of_the_density_and_follow_the_seed() -> None:
+def test_codes_are_binary_have_the_density_and_depend_on_the_seed() -> None:
     torch.manual_seed(3)
     encoding = ClassCodes((4,), 100, length=200, density=0.2)
     torch.manual_seed(3)
@@ -157,16 +157,16 @@ def test_codes_are_binary_of_the_density_and_follow_the_seed() -> None:
 
 
 def test_no_two_classes_share_a_code() -> None:
-    # All eight codes of length 3 are needed: eight draws are hardly ever all different at once.
+    # All eight codes of length 3 are needed, but eight random draws are almost never all different.
     for seed in range(20):
         torch.manual_seed(seed)
         assert len(ClassCodes((1,), 8, length=3).codes.unique(dim=0)) == 8
 
 
-def test_codes_that_cannot_differ_are_refused() -> None:
+def test_codes_that_cannot_differ_raise_an_error() -> None:
     with pytest.raises(UserError, match="choose longer codes"):
         ClassCodes((1,), 9, length=3)
-    with pytest.raises(UserError, match="a density nearer to"):
+    with pytest.raises(UserError, match="a density closer to"):
         ClassCodes((1,), 2, density=0.0)
 
 
@@ -179,7 +179,7 @@ def test_label_channel_by_hand() -> None:
     assert encoding.neutral(x).tolist() == [[[[8, 9]], [[2, 4]]]]
 
 
-def test_label_channel_starts_standard_normal() -> None:
+def test_label_channel_is_initialized_standard_normal() -> None:
     table = LabelChannel((3, 32, 32), 10).table.detach()
     assert table.shape == (10, 1024)
     assert abs(float(table.mean())) < 0.03
@@ -194,6 +194,6 @@ def test_gradients_reach_the_pictures_of_the_labels_in_the_batch() -> None:
 
 
 @pytest.mark.parametrize("make", [PlaneWaves, Morphology, LabelChannel])
-def test_pictures_of_labels_need_images(make: Callable[[Shape, int], LabelEncoding]) -> None:
+def test_encodings_that_need_images_reject_tables(make: Callable[[Shape, int], LabelEncoding]) -> None:
     with pytest.raises(UserError, match=r"into images .* shape \[13\]"):
         make((13,), 3)

@@ -1,4 +1,4 @@
-"""Morphological operators worked by hand on 5 x 5 images, and the laws that they obey on any image."""
+"""Morphological operators against results worked out by hand, and their general properties."""
 
 from itertools import combinations
 
@@ -46,7 +46,7 @@ GROWN: list[tuple[Element, Tensor]] = [
 
 @pytest.mark.parametrize(("element", "grown"), GROWN)
 def test_a_bright_point_grows_to_the_element_and_is_eroded_away(element: Element, grown: Tensor) -> None:
-    # A dark margin, so that the border of the image has no part in it.
+    # Add a dark margin, so that the border of the image has no effect.
     point, grown, dark = (F.pad(picture, (2, 2, 2, 2)) for picture in (POINT, grown, DARK))
     assert torch.equal(dilation(point, element), grown)
     assert torch.equal(erosion(point, element), dark)
@@ -57,8 +57,8 @@ def test_a_bright_point_grows_to_the_element_and_is_eroded_away(element: Element
     assert torch.equal(black_hat(point, element), dark)
 
 
-def test_beyond_the_border_there_is_nothing_to_erode_with() -> None:
-    # The whole row has become bright, and no dark pixel outside takes it back.
+def test_pixels_outside_the_image_do_not_erode_it() -> None:
+    # Dilation makes the whole row bright, and no dark pixel outside erodes it again.
     assert torch.equal(closing(POINT, HORIZONTAL), image("00000", "00000", "99999", "00000", "00000"))
 
 
@@ -68,7 +68,7 @@ def test_a_block_as_large_as_the_element_survives_its_opening() -> None:
     assert torch.equal(opening(BLOCK, SQUARE), BLOCK)
     assert torch.equal(gradient(BLOCK, SQUARE), image("33333", "33333", "33033", "33333", "33333"))
     assert torch.equal(erosion(BLOCK, CROSS), image("00000", "00000", "00300", "00000", "00000"))
-    # The cross put back at the centre does not reach the corners of the block: they are the top-hat.
+    # A cross at the center does not reach the corners of the block, so they are the top-hat.
     assert torch.equal(top_hat(BLOCK, CROSS), image("00000", "03030", "00000", "03030", "00000"))
 
 
@@ -79,8 +79,8 @@ def test_a_dark_hole_is_filled_by_the_closing() -> None:
 
 
 @pytest.mark.parametrize("element", [SQUARE, HORIZONTAL, VERTICAL, CROSS])
-def test_laws(element: Element) -> None:
-    # Negative images too: the border must not leak a zero in.
+def test_general_properties(element: Element) -> None:
+    # Negative images, because the border must not add zeros.
     x = torch.randn(3, 2, 7, 6) - 5
     assert (erosion(x, element) <= opening(x, element)).all()
     assert (opening(x, element) <= x).all()
@@ -97,25 +97,25 @@ def test_operators_are_all_different() -> None:
         assert (one - other).abs().max() > 0.1
 
 
-def test_each_sample_is_transformed_as_its_label_says() -> None:
+def test_each_sample_is_transformed_by_the_operator_of_its_label() -> None:
     x = torch.cat([POINT, BLOCK, POINT, HOLE])
-    labelled = Morphology((1, 5, 5), 10)(x, torch.tensor([2, 1, 0, 4]))
+    labeled = Morphology((1, 5, 5), 10)(x, torch.tensor([2, 1, 0, 4]))
     expected = [dilation(POINT, SQUARE), erosion(BLOCK, SQUARE), POINT, closing(HOLE, SQUARE)]
-    assert torch.equal(labelled, torch.cat(expected))
+    assert torch.equal(labeled, torch.cat(expected))
 
 
 def test_neutral_by_hand() -> None:
-    # Identity, erosion and dilation of a point: the point keeps (9 + 0 + 9) / 3, the ring around it 9 / 3.
+    # Identity, erosion and dilation of a point: (9 + 0 + 9) / 3 at the point, 9 / 3 in the ring around it.
     neutral = Morphology((1, 5, 5), 3).neutral(POINT)
     assert torch.equal(neutral, image("00000", "03330", "03630", "03330", "00000"))
 
 
 def test_channels_do_not_mix() -> None:
     x = torch.cat([POINT, DARK], dim=1)
-    labelled = Morphology((2, 5, 5), 29)(x, torch.tensor([2]))
-    assert torch.equal(labelled, torch.cat([dilation(POINT, SQUARE), DARK], dim=1))
+    labeled = Morphology((2, 5, 5), 29)(x, torch.tensor([2]))
+    assert torch.equal(labeled, torch.cat([dilation(POINT, SQUARE), DARK], dim=1))
 
 
-def test_more_classes_than_operators_are_refused() -> None:
+def test_more_classes_than_operators_raise_an_error() -> None:
     with pytest.raises(UserError, match="29 morphological operators, too few for 30 classes"):
         Morphology((1, 8, 8), 30)

@@ -1,4 +1,4 @@
-"""Plane waves: the listed ones, standardised, unlike one another for ten classes and for a hundred."""
+"""Plane waves are standardized, and differ from each other for ten classes and for a hundred."""
 
 import math
 
@@ -18,8 +18,8 @@ def largest_correlation(encoding: PlaneWaves) -> float:
 
 def test_blend_by_hand() -> None:
     encoding = PlaneWaves((2, 4, 4), 3, intensity=0.25)
-    # One period across four pixels, at their middles: sin of 45, 135, 225 and 315 degrees, each of which is
-    # +-sqrt(1/2); the mean is 0 already and the deviation sqrt(1/2), so the wave is +1, +1, -1, -1.
+    # One period across four pixels, at their centers: sin of 45, 135, 225 and 315 degrees, each of which is
+    # +-sqrt(1/2). The mean is already 0 and the deviation is sqrt(1/2), so the wave is +1, +1, -1, -1.
     across = torch.tensor([1.0, 1.0, -1.0, -1.0]).expand(4, 4)
     assert torch.allclose(encoding.waves[0], across, atol=1e-6)
     assert torch.allclose(encoding.waves[2], across.T, atol=1e-6)
@@ -38,25 +38,25 @@ def test_a_slanted_wave_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("shape", "classes"), [((1, 28, 28), 10), ((3, 32, 32), 100), ((1, 8, 8), 10)])
-def test_waves_have_the_range_of_standardised_pixels(shape: tuple[int, ...], classes: int) -> None:
+def test_waves_have_the_range_of_standardized_pixels(shape: tuple[int, ...], classes: int) -> None:
     waves = PlaneWaves(shape, classes).waves
     assert torch.allclose(waves.mean(dim=(1, 2)), torch.zeros(classes), atol=1e-6)
     assert torch.allclose(waves.std(dim=(1, 2), correction=0), torch.ones(classes), atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(1, 6, 6), (1, 8, 8), (1, 28, 28), (3, 32, 32), (3, 64, 64), (3, 20, 30)])
-def test_ten_waves_are_unlike(shape: tuple[int, ...]) -> None:
+def test_ten_waves_are_different(shape: tuple[int, ...]) -> None:
     assert largest_correlation(PlaneWaves(shape, 10)) < 0.4
 
 
 @pytest.mark.parametrize(("side", "classes"), [(28, 47), (32, 100), (64, 200)])
-def test_the_waves_of_further_classes_are_no_more_alike_than_the_first_ten(side: int, classes: int) -> None:
+def test_waves_of_further_classes_are_not_more_similar_than_the_first_ten(side: int, classes: int) -> None:
     ten, more = PlaneWaves((3, side, side), 10), PlaneWaves((3, side, side), classes)
     assert torch.equal(more.waves[:10], ten.waves)
     assert largest_correlation(more) == pytest.approx(largest_correlation(ten), abs=1e-5)
 
 
-def test_nothing_is_drawn() -> None:
+def test_waves_do_not_depend_on_the_seed() -> None:
     torch.manual_seed(1)
     one = PlaneWaves((3, 32, 32), 100).waves
     torch.manual_seed(2)
@@ -67,12 +67,12 @@ def test_nothing_is_drawn() -> None:
     ("shape", "classes"),
     [((1, 5, 5), 10), ((1, 2, 2), 10), ((1, 1, 1), 2), ((1, 8, 8), 100), ((1, 32, 32), 999)],
 )
-def test_images_too_small_for_the_waves_are_refused(shape: tuple[int, ...], classes: int) -> None:
-    with pytest.raises(UserError, match=f"no room for {classes} different plane waves"):
+def test_images_too_small_for_the_waves_raise_an_error(shape: tuple[int, ...], classes: int) -> None:
+    with pytest.raises(UserError, match=f"too small for {classes} different plane waves"):
         PlaneWaves(shape, classes)
 
 
 @pytest.mark.parametrize("intensity", [0.0, -0.1, 1.1])
-def test_a_share_outside_of_0_to_1_is_refused(intensity: float) -> None:
+def test_an_intensity_outside_0_to_1_raises_an_error(intensity: float) -> None:
     with pytest.raises(UserError, match="between 0 and 1"):
         PlaneWaves((1, 8, 8), 3, intensity)

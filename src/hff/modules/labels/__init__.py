@@ -1,4 +1,4 @@
-"""How forward-forward methods write labels into inputs, and which wrong labels they contrast them with."""
+"""Label encodings of forward-forward methods, and wrong labels for negatives."""
 
 from hff.modules.labels.concatenated import Appended, ClassCodes, LabelChannel
 from hff.modules.labels.encoding import AdditiveEncoding, LabelEncoding

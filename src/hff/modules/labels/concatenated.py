@@ -1,4 +1,4 @@
-"""Labels that are put beside the input: one-hot, as a fixed random code, or as a learned image channel."""
+"""Labels appended to the input: as a one-hot vector, a fixed random code, or a learned image channel."""
 
 import math
 
@@ -12,7 +12,7 @@ from hff.networks import Shape
 
 
 class _Concatenated(AdditiveEncoding):
-    """The flattened input, then scale * codes[y]: [D + length]."""
+    """The flattened input followed by scale * codes[y]: [D + length]."""
 
     codes: Tensor
 
@@ -33,10 +33,10 @@ class _Concatenated(AdditiveEncoding):
 
 
 class Appended(_Concatenated):
-    """A one-hot label after the flattened input, [D + C]: for tables, where no feature may be overwritten.
+    """A one-hot label after the flattened input, [D + C]: for tabular data, to keep all features.
 
     Args:
-        intensity: value of the entry that is hot; the others are 0.
+        intensity: value of the hot entry; the others are 0.
     """
 
     def __init__(self, in_shape: Shape, classes: int, intensity: float) -> None:
@@ -46,8 +46,8 @@ class Appended(_Concatenated):
 class ClassCodes(_Concatenated):
     """SymBa's intrinsic class patterns: a random binary code per class after the flattened input.
 
-    The shape is [D + length]. The codes are drawn once, from the global generator, and never trained; they
-    travel with the checkpoint.
+    The shape is [D + length]. The codes are drawn once from the global generator and never trained. They are
+    saved in the checkpoint.
 
     Args:
         density: share of ones.
@@ -63,7 +63,7 @@ class ClassCodes(_Concatenated):
 class LabelChannel(AdditiveEncoding):
     """Trifecta's label: a learned picture per class as one more channel of the image, [channels + 1, H, W].
 
-    It starts standard normal, which is the scale of standardised pixels.
+    It is initialized with a standard normal distribution, which is the scale of standardized pixels.
     """
 
     def __init__(self, in_shape: Shape, classes: int) -> None:
@@ -81,7 +81,7 @@ class LabelChannel(AdditiveEncoding):
 
 
 def _distinct_codes(classes: int, length: int, density: float) -> Tensor:
-    """Random binary codes [C, length], drawn again until no two classes share one."""
+    """Random binary codes [C, length], drawn again until no two classes have the same code."""
     codes = torch.rand(classes, length) < density
     for _ in range(1000):
         same = (codes.unsqueeze(0) == codes.unsqueeze(1)).all(dim=2)
@@ -91,5 +91,5 @@ def _distinct_codes(classes: int, length: int, density: float) -> Tensor:
         codes[repeated] = torch.rand(int(repeated.sum()), length) < density
     raise UserError(
         f"No {classes} different codes of length {length} and density {density} were found: "
-        "choose longer codes, or a density nearer to 0.5."
+        "choose longer codes, or a density closer to 0.5."
     )

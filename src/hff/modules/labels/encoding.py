@@ -1,4 +1,4 @@
-"""The contract of a label encoding: a way to write a label into an input."""
+"""Base classes of label encodings, which write a label into an input."""
 
 from abc import ABC, abstractmethod
 
@@ -12,7 +12,7 @@ class LabelEncoding(nn.Module, ABC):
     """A way to write a label into an input.
 
     Attributes:
-        out_shape: shape of an input with its label, without the batch.
+        out_shape: shape of an input with its label, without the batch dimension.
         classes: number of labels.
     """
 
@@ -23,26 +23,26 @@ class LabelEncoding(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Inputs [B, *in_shape] with labels [B] written into them -> [B, *out_shape]."""
+        """Writes labels [B] into inputs [B, *in_shape] -> [B, *out_shape]."""
 
     @abstractmethod
     def neutral(self, x: Tensor) -> Tensor:
-        """Inputs [B, *in_shape] with a label that favours no class -> [B, *out_shape]."""
+        """Inputs [B, *in_shape] with a label that does not favor any class -> [B, *out_shape]."""
 
 
 class AdditiveEncoding(LabelEncoding):
     """base(x) + patterns()[y]: a part that all labels share, and a pattern for each class.
 
-    So the product of a linear first layer is computed once for all candidate labels.
+    The product of a linear first layer can therefore be computed once for all candidate labels.
     """
 
     @abstractmethod
     def base(self, x: Tensor) -> Tensor:
-        """What does not depend on the label: [B, *in_shape] -> [B, *out_shape]."""
+        """The part that does not depend on the label: [B, *in_shape] -> [B, *out_shape]."""
 
     @abstractmethod
     def patterns(self) -> Tensor:
-        """What each label adds [C, *out_shape]."""
+        """The pattern that each label adds [C, *out_shape]."""
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         return self.base(x) + self.patterns()[y]
@@ -52,18 +52,18 @@ class AdditiveEncoding(LabelEncoding):
 
 
 def image_shape(in_shape: Shape, encoding: str) -> tuple[int, int, int]:
-    """Channels, height and width; anything but an image is refused in the name of the encoding."""
+    """Channels, height and width; raises an error that names the encoding if the input is not an image."""
     if len(in_shape) != 3:
         raise UserError(
             f"{encoding} write labels into images [channels, height, width], but the input has the shape "
-            f"{list(in_shape)}: take one-hot labels or class codes instead."
+            f"{list(in_shape)}: use one-hot labels or class codes instead."
         )
     channels, height, width = in_shape
     return channels, height, width
 
 
 def check_intensity(intensity: float) -> float:
-    """The intensity itself; one that would erase or invert the label is refused."""
+    """Returns the intensity; raises an error if it would erase or invert the label."""
     if intensity <= 0:
         raise UserError(f"The intensity of a label must be greater than 0, not {intensity}.")
     return intensity

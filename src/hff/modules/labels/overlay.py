@@ -12,12 +12,12 @@ from hff.networks import Shape
 
 
 class Overlay(AdditiveEncoding):
-    """The first C entries of the flattened input make room for a one-hot label; the shape stays [*in_shape].
+    """Replaces the first C entries of the flattened input by a one-hot label; the shape stays [*in_shape].
 
-    In an image these are the first pixels of the top row of the first channel, which seldom show anything.
+    In an image these are the first pixels of the top row of the first channel, which are usually empty.
 
     Args:
-        intensity: value of the entry that is hot; the others are 0.
+        intensity: value of the hot entry; the others are 0.
     """
 
     written: Tensor
@@ -44,6 +44,6 @@ class Overlay(AdditiveEncoding):
 
 
 def one_hot_encoding(in_shape: Shape, classes: int, intensity: float) -> AdditiveEncoding:
-    """A one-hot label: over an image [C, H, W], beside a table [D] since each feature of it counts."""
+    """One-hot label: written over images [C, H, W], appended to tabular data [D] to keep all its features."""
     kind = Overlay if len(in_shape) == 3 else Appended
     return kind(in_shape, classes, intensity)

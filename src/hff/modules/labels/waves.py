@@ -11,26 +11,26 @@ from hff.modules.labels.encoding import AdditiveEncoding, image_shape
 from hff.networks import Shape
 
 Wave = tuple[int, int, int]
-"""Periods across the image, angle and phase, both in degrees."""
+"""Number of periods across the image, angle and phase; both angles in degrees."""
 
 FIRST: tuple[Wave, ...] = (
     *((1, angle, 0) for angle in (0, 45, 90, 135)),
     *((2, angle, 0) for angle in (0, 45, 90)),
     *((3, angle, 0) for angle in (0, 45, 90)),
 )
-"""The waves of the first ten classes."""
+"""Waves of the first ten classes."""
 
 FURTHER: tuple[Wave, ...] = tuple(
     wave for wave in product(range(1, 13), range(0, 180, 15), (0, 90)) if wave not in FIRST
 )
-"""Where the waves of more classes are chosen from; a quarter of a period makes two of them uncorrelated."""
+"""Candidates for further classes. Two waves that differ by a quarter of a period are uncorrelated."""
 
 
 class PlaneWaves(AdditiveEncoding):
     """(1 - K) x + K T_y, with a plane wave T_c [H, W] for each class, the same in every channel.
 
-    A blend by K means something only if x and T have the same range. The original has both in [0, 1]; inputs
-    here are standardised, so each wave is brought to mean 0 and standard deviation 1 over the pixels.
+    The share K is only meaningful if x and T have the same range. In the original both are in [0, 1]. Inputs
+    are standardized here, so each wave is scaled to mean 0 and standard deviation 1 over the pixels.
 
     Args:
         intensity: K, the share of the wave.
@@ -44,7 +44,7 @@ class PlaneWaves(AdditiveEncoding):
             raise UserError(f"The intensity of plane waves must lie between 0 and 1, not {intensity}.")
         super().__init__((channels, height, width), classes)
         self.intensity = intensity
-        # In the checkpoint: rounding on another machine must not choose other waves for a trained network.
+        # Stored in the checkpoint, so that rounding on another machine cannot select other waves.
         self.register_buffer("waves", _choose(classes, height, width).to(torch.get_default_dtype()))
 
     def base(self, x: Tensor) -> Tensor:
@@ -55,14 +55,14 @@ class PlaneWaves(AdditiveEncoding):
 
 
 def _choose(classes: int, height: int, width: int) -> Tensor:
-    """Standardised waves [C, H, W]: the first ten as listed, then always the one least like those chosen."""
-    waves = _standardised(FIRST[:classes], height, width)
+    """Standardized waves [C, H, W]: the first ten as listed, then always the one least like the others."""
+    waves = _standardized(FIRST[:classes], height, width)
     if classes > len(FIRST):
-        # Faster waves than one period in two pixels would look like slower ones.
+        # Waves with a period below two pixels would look like slower ones (aliasing).
         visible = [wave for wave in FURTHER if 2 * wave[0] <= min(height, width)]
-        waves = torch.cat([waves, _standardised(visible, height, width)])
+        waves = torch.cat([waves, _standardized(visible, height, width)])
     vectors = waves.flatten(1)
-    # Rounded, so that among waves which are equally good the first one is taken, on every machine.
+    # Round, so that every machine takes the first of several equally good waves.
     likeness = (vectors @ vectors.T / vectors.shape[1]).abs().round(decimals=6).fill_diagonal_(1)
     flat = ~vectors.any(1)
     likeness[flat] = likeness[:, flat] = 1
@@ -74,21 +74,21 @@ def _choose(classes: int, height: int, width: int) -> Tensor:
     alike = likeness[chosen][:, chosen].fill_diagonal_(0).max() > 0.99
     if len(chosen) < classes or alike:
         raise UserError(
-            f"Images of {height} x {width} pixels have no room for {classes} different plane waves: "
-            "take larger images or another label encoding."
+            f"Images of {height} x {width} pixels are too small for {classes} different plane waves: "
+            "use larger images or another label encoding."
         )
     return waves[chosen]
 
 
-def _standardised(table: tuple[Wave, ...] | list[Wave], height: int, width: int) -> Tensor:
-    """The waves of the table, with mean 0 and standard deviation 1 over the pixels [len(table), H, W]."""
+def _standardized(table: tuple[Wave, ...] | list[Wave], height: int, width: int) -> Tensor:
+    """Waves of the table, with mean 0 and standard deviation 1 over the pixels [len(table), H, W]."""
     periods, angle, phase = torch.tensor(table, dtype=torch.float64).view(-1, 3, 1, 1).unbind(1)
     angle, phase = torch.deg2rad(angle), torch.deg2rad(phase)
-    # The middles of the pixels: a whole number of periods then fills the image without an end said twice.
+    # Use the centers of the pixels, so that whole periods fill the image without repeating an end.
     down = ((torch.arange(height, dtype=torch.float64) + 0.5) / height).view(-1, 1)
     across = (torch.arange(width, dtype=torch.float64) + 0.5) / width
     waves = torch.sin(2 * math.pi * periods * (across * angle.cos() + down * angle.sin()) + phase)
     waves = waves - waves.mean(dim=(1, 2), keepdim=True)
     deviation = waves.std(dim=(1, 2), correction=0, keepdim=True)
-    # A wave that every pixel meets at its zero is flat: left at 0 instead of blown up from rounding errors.
+    # A wave that is zero at every pixel stays 0; dividing would only amplify rounding errors.
     return torch.where(deviation > 1e-6, waves / deviation, torch.zeros_like(waves))
