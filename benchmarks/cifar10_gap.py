@@ -1,12 +1,13 @@
-"""Trains rules beside backprop on CIFAR-10, on the same network and images: python benchmarks/cifar10_gap.py
+"""Trains rules and backprop on the same network and images of CIFAR-10: python benchmarks/cifar10_gap.py
 
-Every subject and backprop get the same 10,000 images, the same epochs in batches of 128 without augmentation
-or weight decay, Adam with a cosine schedule, and the best rate in trials of a third of the epochs on the
-validation images: three are tried, and further ones until the best has a worse one on either side. The table
-results/cifar10_gap.csv has the gap to backprop on the same network, and the gap that the paper cites.
+All subjects and backprop get the same 10,000 images and the same number of epochs in batches of 128, without
+augmentation or weight decay, and Adam with a cosine schedule. Each learning rate is the best on the
+validation images in trials with a third of the epochs. Three rates are tried, and then more until the best
+one has a worse one on either side. The table results/cifar10_gap.csv contains the gap to backprop on the
+same network, and the gap that the paper cites.
 
-Runs go into runs/ of the working directory. What is finished is not done again, what was stopped goes on,
-and the trials are written into results/tuning.csv.
+Runs are stored in runs/ of the working directory, and the trials in results/tuning.csv. If the script is
+interrupted, run the same command again to resume. Finished runs are not repeated.
 """
 
 import argparse
@@ -19,20 +20,20 @@ from subprocess import CalledProcessError
 from typing import Any
 
 from collect import RESULTS, accuracy, merge, write_tuning
-from runs import Row, best_of, evaluated, trial
+from run_folders import Row, best_of, evaluated, trial
 
 from hff.paper import find
 
 IMAGES = 10_000
 LADDER = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1.0)
-"""All rates that may be tried."""
+"""All rates that can be tried."""
 YARDSTICK = "backprop"
 PAPER = "main_result_cnn"
 
 
 @dataclass(frozen=True)
 class Entrant:
-    """What is trained beside backprop, and which of its rates is chosen by trials, beginning with these."""
+    """A method to compare with backprop, the option that holds its rate, and the first rates to try."""
 
     recipe: str
     options: tuple[str, ...] = ()
@@ -42,21 +43,21 @@ class Entrant:
 
 @dataclass(frozen=True)
 class Ground:
-    """A network that all its subjects and backprop share, and for how many epochs they train it."""
+    """A network shared by several subjects and backprop, and the number of epochs to train it."""
 
     blocks: str
-    """The network in words."""
+    """Description of the network."""
     network: tuple[str, ...]
     epochs: int
     rivals: Mapping[str, Entrant]
 
     @property
     def subjects(self) -> dict[str, Entrant]:
-        """By name; backprop is the first."""
+        """All subjects by name; backprop comes first."""
         return {YARDSTICK: Entrant("cifar10_cnn_backprop"), **self.rivals}
 
     def command(self, subject: Entrant, rate: float, epochs: int, name: str) -> list[str]:
-        """The arguments of `hff train`."""
+        """Arguments for `hff train`."""
         budget = ("--epochs", str(epochs), "--batch-size", "128")
         plain = ("--optimizer", "adam", "--lr-schedule", "cosine", "--weight-decay", "0")
         images = ("--data.limit", str(IMAGES), "--data.augment", "none")
@@ -65,7 +66,7 @@ class Ground:
         return [subject.recipe, *self.network, *options, "--name", name]
 
     def train(self, ground: str, name: str) -> tuple[list[Row], Row]:
-        """The rows of a subject's trials, and what its best rate gave on the test split."""
+        """Rows of a subject's trials, and the test result with its best rate."""
         subject, short = self.subjects[name], max(1, self.epochs // 3)
         varied = subject.rate.replace("method.", "").replace("-", "_")
         found: dict[float, Row] = {}
@@ -74,7 +75,7 @@ class Ground:
         while ahead:
             for rate in ahead:
                 arguments = self.command(subject, rate, short, f"gap_trial_{ground}_{name}_{rate:g}")
-                # A rate at which it diverges is no candidate.
+                # A rate at which training diverges is not a candidate.
                 with suppress(CalledProcessError):
                     found[rate] = trial(arguments, f"{varied}={rate:g}")
             tried |= set(ahead)
@@ -104,11 +105,11 @@ GROUNDS = {
         12,
         dfa=Entrant("cifar10_dfa"),
         ssdfa=Entrant("cifar10_ssdfa"),
-        # What the output learns on convolutions that stay random.
-        random_convolutions=Entrant("cifar10_dfa", ("--method.rest", "conv")),
+        # Control: only the output learns, on random frozen convolutions.
+        random_convolutions=Entrant("cifar10_dfa", ("--method.frozen", "conv")),
     ),
     "gelu": cnn("gelu", 12, predictive_coding=Entrant("cifar10_predictive_coding")),
-    # Its relaxation takes fifty passes a batch.
+    # Its relaxation takes fifty passes per batch.
     "small": Ground(
         "cnn 16-32",
         ("--network", "cnn", "--network.channels", "16,32"),
@@ -133,9 +134,9 @@ GROUNDS = {
 
 
 def gap_row(ground: str, subject: str, measured: Row, yardstick: Row) -> dict[str, Any]:
-    """A line of the table: the gap to backprop on the same network, and the paper's.
+    """A row of the table: the gap to backprop on the same network, and the gap in the paper.
 
-    A control or a variant has no claim of its own.
+    Controls and variants have no claim in the paper.
     """
     ours = float(measured["test_accuracy"])
     cited = {
@@ -170,8 +171,8 @@ def gap_row(ground: str, subject: str, measured: Row, yardstick: Row) -> dict[st
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", help=f"grounds, separated by commas: {', '.join(GROUNDS)}")
-    parser.add_argument("--workers", type=int, default=2, help="how many runs at the same time (2)")
+    parser.add_argument("--only", help=f"comma-separated networks: {', '.join(GROUNDS)}")
+    parser.add_argument("--workers", type=int, default=2, help="number of parallel runs (2)")
     given = parser.parse_args()
     chosen = given.only.split(",") if given.only else list(GROUNDS)
     measured: dict[tuple[str, str], Row] = {}
@@ -191,7 +192,7 @@ def main() -> None:
 
 
 def write_gaps(measured: Mapping[tuple[str, str], Row]) -> None:
-    """Puts what has been measured beside backprop into the table."""
+    """Writes the gaps measured so far to the table."""
     rows = [
         gap_row(ground, name, row, measured[ground, YARDSTICK])
         for (ground, name), row in measured.items()

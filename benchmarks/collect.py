@@ -1,8 +1,8 @@
 """Adds evaluated runs to the tables in results/: python benchmarks/collect.py runs/*
 
-`accuracy.csv` has a row for each seed: what was trained and how, the accuracy of every layer on the test
-split at the last epoch, and the command, versions and hardware that it was measured with. `curves.csv` has
-the loss and validation accuracy of every layer and epoch. Rows of the same experiment and seed are replaced.
+`accuracy.csv` has one row per seed: the experiment and its settings, the accuracy of every layer on the test
+split at the last epoch, and the command, versions and hardware. `curves.csv` has the loss and validation
+accuracy of every layer and epoch. Rows of the same experiment and seed are replaced.
 """
 
 import csv
@@ -17,11 +17,11 @@ from hff.training import Run
 RESULTS = Path(__file__).parents[1] / "results"
 EVALUATION = "eval-test.json"
 READ_OUT = "read_out"
-"""The name of the final answer where layers are named by their numbers."""
+"""Name of the final prediction in columns where layers are named by number."""
 
 
 def run_folders(paths: list[Path]) -> list[Path]:
-    """The evaluated runs among the paths, with those of several seeds spread out."""
+    """The evaluated runs among the paths; folders with several seeds are expanded."""
     folders = [inner for path in paths for inner in sorted(path.glob("seed-*")) or [path]]
     return [folder for folder in folders if (folder / EVALUATION).exists()]
 
@@ -58,7 +58,7 @@ def accuracy(folder: Path) -> dict[str, Any]:
 
 
 def curve(folder: Path) -> Iterator[dict[str, Any]]:
-    """The loss and validation accuracy of each layer, and the accuracy of the read-out, epoch by epoch."""
+    """Loss and validation accuracy of each layer, and accuracy of the read-out, for every epoch."""
     run = Run.open(folder)
     for record in run.metrics():
         read_out = record.get("read_out_accuracy")
@@ -76,7 +76,7 @@ def curve(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def tuning_row(folder: Path, varied: str) -> dict[str, Any]:
-    """A trial that was judged on the validation split."""
+    """A trial, evaluated on the validation split."""
     run = Run.open(folder)
     config, summary, records = run.config, run.summary() or {}, run.metrics()
     machine = json.loads((folder / "environment.json").read_text())
@@ -102,7 +102,7 @@ def tuning_row(folder: Path, varied: str) -> dict[str, Any]:
 
 
 def write_tuning(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Puts trials into the table, in place of those with the same commands."""
+    """Adds trials to the table and replaces those with the same commands."""
     fresh = {row["command"] for row in rows}
     with path.open(newline="") as file:
         kept = [row for row in csv.DictReader(file) if row["command"] not in fresh]
@@ -117,7 +117,7 @@ def write_tuning(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def merge(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Puts the rows into the table, in place of those of the same experiment and seed."""
+    """Adds rows to the table and replaces those of the same experiment and seed."""
     fresh = {(row["experiment"], str(row["seed"])) for row in rows}
     kept: list[dict[str, Any]] = []
     if path.exists():
@@ -132,7 +132,7 @@ def merge(path: Path, rows: list[dict[str, Any]]) -> None:
 def main() -> None:
     folders = run_folders([Path(argument) for argument in sys.argv[1:]])
     if not folders:
-        sys.exit("No run with an evaluation on the test split was given: run `hff eval RUN` first.")
+        sys.exit("None of the given runs has been evaluated on the test split: run `hff eval RUN` first.")
     merge(RESULTS / "accuracy.csv", [accuracy(folder) for folder in folders])
     merge(RESULTS / "curves.csv", [row for folder in folders for row in curve(folder)])
 

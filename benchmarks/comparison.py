@@ -1,7 +1,8 @@
-"""Puts a finished comparison into results/ and the README: python benchmarks/comparison.py FOLDER
+"""Copies a finished comparison to results/ and the README: python benchmarks/comparison.py FOLDER
 
-FOLDER is what `hff compare` made. Its table, the page that people see and the figure go into results/, the
-table with the command, versions and hardware of each row; the README shows what people see of it.
+FOLDER is the output folder of `hff compare`. Its CSV table, Markdown page and figure are copied to results/.
+The command, versions and hardware of each row are added to the CSV table. The README gets the Markdown
+table.
 """
 
 import csv
@@ -21,7 +22,7 @@ MACHINE = ("command", "hff", "torch", "python", "processor", "threads")
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
-    """The table of a comparison, with what each of its rows was measured by."""
+    """The table of a comparison, with command, versions and hardware of each row."""
     seed = json.loads((folder / "terms.json").read_text())["terms"]["seed"]
     with (folder / TABLE).open(newline="") as file:
         found = list(csv.DictReader(file))
@@ -33,14 +34,14 @@ def rows(folder: Path) -> list[dict[str, str]]:
 
 
 def table(folder: Path) -> str:
-    """What people see of it, without headline and remarks."""
+    """The Markdown table of the page, without headline and remarks."""
     page = (folder / PAGE).read_text(encoding="utf-8")
     return "\n".join(line for line in page.splitlines() if line.startswith("|"))
 
 
 def main() -> None:
     if len(sys.argv) != 2 or not (Path(sys.argv[1]) / TABLE).exists():
-        sys.exit("Name the folder of a finished comparison, such as runs/compare-fashion_mnist-60s-seed0.")
+        sys.exit("Give the folder of a finished comparison, such as runs/compare-fashion_mnist-60s-seed0.")
     folder = Path(sys.argv[1])
     found = rows(folder)
     with (RESULTS / TABLE).open("w", newline="") as file:

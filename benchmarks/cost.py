@@ -1,13 +1,14 @@
-"""Measures what methods cost, side by side: python benchmarks/cost.py mnist_mlp mnist_mlp_backprop
+"""Measures time and memory of methods side by side: python benchmarks/cost.py mnist_mlp mnist_mlp_backprop
 
-`results/cost.csv` gets a row for each recipe: the median seconds of a training epoch and of 10,000
-predictions, the peak memory of training, the spread of the epoch's seconds over the rounds (interquartile
-range relative to the median), and the command, versions and hardware. Rows of the same experiment and seed
-are replaced. Inputs are random, in the shape of the recipe's data, so no data files are needed. An epoch is
-one of `epochs` over `training_images`; where layers are trained one after the other, the mean over them.
+`results/cost.csv` gets one row per recipe: the median seconds of a training epoch and of 10,000 predictions,
+the peak memory of training, the spread of the seconds per epoch over the rounds (interquartile range
+relative to the median), and the command, versions and hardware. Rows of the same experiment and seed are
+replaced. Inputs are random, in the shape of the recipe's data, so data files are not needed. An epoch is one
+of `epochs` over `training_images`. Where layers are trained one after the other, it is the mean over the
+layers.
 
-The recipes take turns, round by round, so that what else the machine does falls on all of them; still,
-compare rows of one command only. The number of threads is torch's: set OMP_NUM_THREADS.
+The recipes take turns in each round, so that other work on the machine affects all of them. Even so, compare
+only rows of the same command. The number of threads is PyTorch's: set OMP_NUM_THREADS to change it.
 """
 
 import argparse
@@ -41,17 +42,17 @@ from hff.training.run import environment
 
 PREDICTION_BATCH = 250
 PREDICTIONS = 500
-"""How many are timed; the table gives the time of 10,000."""
+"""Number of predictions that are timed; the table gives the time for 10,000."""
 PREDICTION = "prediction"
 MEGABYTE = 1e6
 
 Seconds = Mapping[int | str, list[float]]
-"""Of each stage, by its number, and of the prediction: the seconds of each round."""
+"""Seconds of each round, for each stage (by number) and for the prediction."""
 
 
 @dataclass
 class Entrant:
-    """An experiment under measurement."""
+    """An experiment to measure."""
 
     experiment: Experiment
     in_shape: tuple[int, ...]
@@ -63,7 +64,7 @@ class Entrant:
         self.stages = trained_stages(self.method, self.experiment.training)
 
     def tasks(self, steps: int) -> dict[int | str, Task]:
-        """The steps of each stage, by its number, and the predictions."""
+        """The training steps of each stage (by number), and the predictions."""
         settings = self.experiment.training
         tasks: dict[int | str, Task] = {}
         for number, stage in enumerate(self.stages):
@@ -75,7 +76,7 @@ class Entrant:
         return tasks
 
     def row(self, seconds: Seconds, steps: int, images: int) -> dict[str, Any]:
-        """The line of the table."""
+        """The row of the table."""
         experiment, settings = self.experiment, self.experiment.training
         by_round = zip(*(seconds[number] for number in range(len(self.stages))), strict=True)
         epochs = [
@@ -121,20 +122,20 @@ def subject(experiment: Experiment) -> Entrant:
     in_shape, classes = datasets[name].in_shape, datasets[name].classes
     if in_shape is None or classes is None:
         raise UserError(
-            f"The shape of {name!r} is in its files; measure on a data set that `hff list` gives."
+            f"The shape of {name!r} is only known from its files: use a data set that `hff list` shows."
         )
     size = experiment.data.options["size"]
     return Entrant(experiment, in_shape if size is None else (in_shape[0], size, size), classes)
 
 
 def spread(values: Sequence[float]) -> float:
-    """The interquartile range, relative to the median."""
+    """Interquartile range relative to the median."""
     low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
     return (high - low) / middle
 
 
 def experiments(recipes: Sequence[str], overrides: Mapping[str, str]) -> list[Experiment]:
-    """The recipes with the overrides on top; an option goes to those that have it, but to one at least."""
+    """The recipes with the overrides; an option applies to all recipes that have it, but at least to one."""
     written = [read(recipe) for recipe in recipes]
     plain = [Experiment.from_mapping(settings) for settings in written]
     valid = [options(experiment) for experiment in plain]
@@ -148,12 +149,12 @@ def experiments(recipes: Sequence[str], overrides: Mapping[str, str]) -> list[Ex
 
 
 def options(experiment: Experiment) -> set[str]:
-    """The dotted names of what the method, network and data set of an experiment let one choose."""
+    """Dotted names of the options of an experiment's method, network and data set."""
     return {f"{part}.{option}" for part in PARTS for option in getattr(experiment, part).options}
 
 
 def changes(overrides: Mapping[str, str], known: set[str]) -> dict[str, Any]:
-    """The overrides that an experiment takes, as a recipe would have them."""
+    """The overrides that apply to an experiment, nested as in a recipe."""
     taken: dict[str, Any] = {}
     for key, value in overrides.items():
         part, dot, option = key.partition(".")
@@ -174,12 +175,14 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="SETTING=VALUE",
-        help="for every recipe that has the setting, such as network.widths=1000,1000,1000; may be repeated",
+        help="for all recipes with this setting, such as network.widths=1000,1000,1000; may be repeated",
     )
-    parser.add_argument("--rounds", type=int, default=5, help="rounds that count, at least 2 (5)")
-    parser.add_argument("--steps", type=int, default=3, help="training steps of each stage in a round (3)")
-    parser.add_argument("--images", type=int, default=55_000, help="training images of an epoch (55000)")
-    parser.add_argument("--out", type=Path, default=RESULTS / "cost.csv", help="the table (results/cost.csv)")
+    parser.add_argument("--rounds", type=int, default=5, help="number of measured rounds, at least 2 (5)")
+    parser.add_argument("--steps", type=int, default=3, help="training steps per stage and round (3)")
+    parser.add_argument("--images", type=int, default=55_000, help="training images per epoch (55000)")
+    parser.add_argument(
+        "--out", type=Path, default=RESULTS / "cost.csv", help="table to write (results/cost.csv)"
+    )
     given = parser.parse_args(argv)
     if given.rounds < 2 or given.steps < 1 or given.images < 1:
         parser.error("at least 2 rounds, 1 step and 1 image are needed")

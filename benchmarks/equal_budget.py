@@ -1,12 +1,13 @@
 """Trains every method at one equal small budget: python benchmarks/equal_budget.py [--only ff,symba]
 
 Every method gets 6 epochs over 55,000 images of MNIST and of Fashion-MNIST, batches of 128, a cosine
-schedule, and the same blocks where its rule allows: 3 x 1000 fully connected, or the small CNN. Its learning
-rate is the best of three short trials on MNIST's validation images, or a fourth where the lowest was best
-(not where the highest was: short trials favour high rates as it is).
+schedule, and the same blocks where its rule allows it: 3 x 1000 fully connected, or the small CNN. Its
+learning rate is the best of three short trials on the validation images of MNIST. A lower rate is also tried
+if the lowest was best. No higher rate is tried if the highest was best, because short trials favor high
+rates.
 
-Runs go into runs/ of the working directory. What is finished is not done again, what was stopped goes on,
-and the trials are written into results/tuning.csv. Afterwards:
+Runs are stored in runs/ of the working directory, and the trials in results/tuning.csv. If the script is
+interrupted, run the same command again to resume. Finished runs are not repeated. Afterwards, run:
 
     python benchmarks/collect.py runs/*_small-seed0
     python benchmarks/cost.py runs/mnist_*_small-seed0/config.yaml
@@ -19,7 +20,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 from collect import RESULTS, write_tuning
-from runs import Row, best_of, evaluated, trial
+from run_folders import Row, best_of, evaluated, trial
 
 from hff.methods import methods
 from hff.recipes import read
@@ -31,22 +32,22 @@ EPOCHS = 6
 TRIAL = ("--data.limit", "10000", "--epochs", "3")
 DATA = ("mnist", "fashion_mnist")
 OWN = {
-    # Pairs of inputs cost twice as much, so that half the channels do. Waves look alike through 3x3 kernels.
+    # Pairs of inputs cost twice as much, so use half the channels. Waves look alike through 3x3 kernels.
     "cnn_ff": ("--network.channels", "16,32", "--network.kernel", "5"),
     "tff": ("--network.channels", "16,32", "--data.augment", "none"),
-    # Each of its ten blocks has a network of its own; half of them learn by each batch.
+    # Each of its ten blocks has its own network. Half of the blocks learn from each batch.
     "noprop_dt": ("--network.channels", "4,8", "--method.blocks-per-step", "5"),
-    # Their relaxation takes many passes a batch, so they get the widths that were published for them.
+    # Their relaxation takes many passes per batch, so they use the widths that were published for them.
     "equilibrium_prop": ("--network.widths", "512"),
     "predictive_coding": ("--network.widths", "128,128,128"),
 }
-"""What keeps a subject within the budget."""
+"""Options that keep a subject within the budget."""
 YARDSTICKS = {"hff": "mlp", "backprop": "mlp_backprop", "hff_cnn": "cnn", "backprop_cnn": "cnn_backprop"}
-"""Their recipes are named after the network."""
+"""Recipes of these subjects are named after the network."""
 
 
 def subjects() -> list[str]:
-    """All methods, and the yardsticks on the small CNN as well."""
+    """All methods, and the reference methods also on the small CNN."""
     return [*YARDSTICKS, *sorted(set(methods) - set(YARDSTICKS))]
 
 
@@ -55,7 +56,7 @@ def recipe_of(subject: str, data: str) -> str:
 
 
 def command(subject: str, data: str, rate: float, name: str, *more: str) -> list[str]:
-    """The arguments of `hff train`."""
+    """Arguments for `hff train`."""
     recipe = recipe_of(subject, data)
     network = read(recipe)["network"]["name"]
     blocks = ("--network.widths", WIDTHS) if network == "mlp" else ()
@@ -65,7 +66,7 @@ def command(subject: str, data: str, rate: float, name: str, *more: str) -> list
 
 
 def by_rate(subject: str) -> dict[float, Row]:
-    """What short trials on MNIST gave, by learning rate."""
+    """Results of short trials on MNIST by learning rate."""
     found = {rate: _trial(subject, rate) for rate in RATES}
     if best_of(found) == RATES[0]:
         found[LOWEST] = _trial(subject, LOWEST)
@@ -73,12 +74,12 @@ def by_rate(subject: str) -> dict[float, Row]:
 
 
 def trials_of(subject: str) -> list[Row]:
-    """The rows of a subject's trials."""
+    """Rows of a subject's trials."""
     return list(by_rate(subject).values())
 
 
 def train(subject: str) -> list[Row]:
-    """Trains and evaluates a subject on both data sets; gives the rows of its trials."""
+    """Trains and evaluates a subject on both data sets; returns the rows of its trials."""
     found = by_rate(subject)
     for data in DATA:
         evaluated(command(subject, data, best_of(found), f"{data}_{subject}_small"))
@@ -92,9 +93,9 @@ def _trial(subject: str, rate: float) -> Row:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", help="names of methods, separated by commas")
-    parser.add_argument("--trials", action="store_true", help="the trials of the learning rates alone")
-    parser.add_argument("--workers", type=int, default=2, help="how many runs at the same time (2)")
+    parser.add_argument("--only", help="comma-separated names of methods")
+    parser.add_argument("--trials", action="store_true", help="only run the learning-rate trials")
+    parser.add_argument("--workers", type=int, default=2, help="number of parallel runs (2)")
     given = parser.parse_args()
     chosen = given.only.split(",") if given.only else subjects()
     with ThreadPoolExecutor(given.workers) as pool:

@@ -1,13 +1,17 @@
-"""How near the update of equilibrium propagation is to the gradient: python benchmarks/equilibrium_angle.py
+"""Angle between equilibrium propagation's update and the gradient: python benchmarks/equilibrium_angle.py
 
-For a narrow copy of the published convolutional network and images of CIFAR-10, a row of the table
-`results/equilibrium_angle.csv` for each state function, way of nudging and strength of the nudge, at the
-start and after some training, gives the angle between the update and the gradient of the loss at rest, which
-is found by backpropagation through the whole free relaxation; over all weights and for each layer. It also
-gives the angle to what backpropagation finds on the feed-forward twin, in which nothing flows down: there
-the same weights are another network. The update is computed in single precision, as in training; the
-gradients, in double. Where a state is cut off the gradient is zero, yet a nudge can move it: with a clip
-function an angle is no defect of the update alone.
+This measures a narrow copy of the published convolutional network on images of CIFAR-10. The table
+`results/equilibrium_angle.csv` has a row for each state function, kind of nudging and strength of the nudge,
+before and after some training. Each row contains these angles:
+
+- between the update and the gradient of the loss at equilibrium, over all weights and for each layer. The
+  gradient is computed by backpropagation through the whole free relaxation.
+- between the update and the gradient of the feed-forward twin, which has no connections down. It has the same
+  weights but is a different network.
+
+The update is computed in single precision, as in training, and the gradients in double precision. Where a
+state is clipped, the gradient is zero, but a nudge can still move the state. With a clip function, an angle
+is therefore not only due to an error of the update.
 """
 
 import argparse
@@ -44,7 +48,7 @@ OPTIONS: dict[str, Any] = {
     "nudged_steps": 30,
 }
 TRAINING: dict[str, Any] = {"nudging": "symmetric", "nudge": 0.25, "free_steps": 30, "nudged_steps": 15}
-"""What differs while the network is trained, which is what the later rows are measured on."""
+"""Options that differ during the training before the second measurement."""
 
 Gradients = list[Tensor]
 
@@ -59,7 +63,7 @@ def build(data: DataSet, state_function: str, width_factor: float, seed: int) ->
 
 
 def train(method: EquilibriumProp, data: DataSet, steps: int, seed: int) -> None:
-    """So many steps of Adam on batches of 32."""
+    """Runs the given number of Adam steps on batches of 32."""
     ours = {key: getattr(method, key) for key in TRAINING}
     vars(method).update(TRAINING)
     stage = method.stages(1)[0]
@@ -74,7 +78,7 @@ def train(method: EquilibriumProp, data: DataSet, steps: int, seed: int) -> None
 
 
 def estimate(method: EquilibriumProp, batch: Batch) -> Gradients:
-    """The update's gradients, one for each parameter."""
+    """Gradients of the update, one per parameter."""
     method.zero_grad(set_to_none=True)
     for _ in method.update(batch, method.stages(1)[0]):
         pass
@@ -82,7 +86,7 @@ def estimate(method: EquilibriumProp, batch: Batch) -> Gradients:
 
 
 def through_relaxation(method: EquilibriumProp, batch: Batch) -> Gradients:
-    """Backpropagation through all steps of the free relaxation, in double precision."""
+    """Gradients by backpropagation through all steps of the free relaxation, in double precision."""
     twin, x = _double(method, batch)
     states = [
         x.new_zeros(len(x), *twin.block(layer).out_shape, requires_grad=True) for layer in range(twin.depth)
@@ -96,7 +100,7 @@ def through_relaxation(method: EquilibriumProp, batch: Batch) -> Gradients:
 
 
 def of_feed_forward_twin(method: EquilibriumProp, batch: Batch) -> Gradients:
-    """Backpropagation where every layer is driven from below alone, in double precision."""
+    """Gradients by backpropagation where each layer only gets input from below, in double precision."""
     twin, h = _double(method, batch)
     for block in twin.blocks:
         h = twin.sigma(block(h))
@@ -113,14 +117,14 @@ def _of_loss(method: nn.Module, output: Tensor, y: Tensor) -> Gradients:
 
 
 def degrees(ours: Gradients, theirs: Gradients) -> float:
-    """The angle between two lists of gradients, each taken as one vector."""
+    """Angle between two lists of gradients, each taken as one vector."""
     a, b = (torch.cat([each.flatten() for each in gradients]) for gradients in (ours, theirs))
     cosine = float(a @ b / (a.norm() * b.norm()))
     return math.degrees(math.acos(max(-1.0, min(1.0, cosine))))
 
 
 def rows(method: EquilibriumProp, batch: Batch, shared: dict[str, Any]) -> list[dict[str, Any]]:
-    """A row for each way of nudging and each strength."""
+    """One row for each kind of nudging and each strength."""
     true, feed_forward = through_relaxation(method, batch), of_feed_forward_twin(method, batch)
     found = []
     for nudging in NUDGING:
@@ -147,12 +151,14 @@ def rows(method: EquilibriumProp, batch: Batch, shared: dict[str, Any]) -> list[
 
 def main(argv: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition(":")[0])
-    parser.add_argument("--seed", type=int, default=0, help="of weights, images and order (0)")
-    parser.add_argument("--width-factor", type=float, default=1 / 16, help="of the published widths (1/16)")
-    parser.add_argument("--training-steps", type=int, default=40, help="between both measurements (40)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of weights, images and order (0)")
     parser.add_argument(
-        "--out", type=Path, default=RESULTS / "equilibrium_angle.csv", help="the table to write"
+        "--width-factor", type=float, default=1 / 16, help="factor for the published widths (1/16)"
     )
+    parser.add_argument(
+        "--training-steps", type=int, default=40, help="training steps between the two measurements (40)"
+    )
+    parser.add_argument("--out", type=Path, default=RESULTS / "equilibrium_angle.csv", help="table to write")
     given = parser.parse_args(argv)
     data = load_data("cifar10", augment="none", validation=IMAGES, seed=given.seed)
     assert data.validation is not None

@@ -12,11 +12,11 @@ IMAGES = Path(__file__).parents[1] / "docs" / "images"
 LAYERS = ["#9ecae1", "#4292c6", "#084594"]
 BACKPROP = "#d95f0e"
 CIFAR10_BACKPROP = "cifar10_cnn_backprop_2e-3"
-"""The run with the learning rate that did best on validation."""
+"""The run with the best learning rate on validation."""
 
 
 def curves() -> dict[tuple[str, str], list[tuple[int, float]]]:
-    """(experiment, layer) -> [(epoch, validation accuracy)], of the first seed measured."""
+    """(experiment, layer) -> [(epoch, validation accuracy)] of the first measured seed."""
     seeds: dict[str, str] = {}
     found: dict[tuple[str, str], list[tuple[int, float]]] = defaultdict(list)
     with (RESULTS / "curves.csv").open(newline="") as file:
@@ -28,7 +28,7 @@ def curves() -> dict[tuple[str, str], list[tuple[int, float]]]:
 
 
 def draw(axes: Axes, experiment: str, rival: str, title: str, lowest: float) -> None:
-    """The layers of HFF and, dashed, the same network trained by backprop."""
+    """Draws the layers of HFF and, dashed, the same network trained by backprop."""
     for (name, layer), points in curves().items():
         epochs, shares = zip(*points, strict=True)
         if name == experiment and layer.isdigit():
@@ -43,20 +43,20 @@ def draw(axes: Axes, experiment: str, rival: str, title: str, lowest: float) -> 
 
 
 def draw_rivals(axes: Axes, data: str, networks: str, lowest: float, highest: float) -> None:
-    """The read-out of every method on one kind of network, its name at the end of its curve."""
+    """Draws the read-out of every method on one kind of network, with its name at the end of the curve."""
     found = curves()
     with (RESULTS / "rivals.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["data"] == data]
     rows = [row for row in rows if row["network"].startswith("mlp") == (networks == "mlp")]
     ends = []
-    colours = plt.colormaps["tab20"].colors  # type: ignore[attr-defined]
-    for row, colour in zip(rows, (*colours[::2], *colours[1::2]), strict=False):
+    colors = plt.colormaps["tab20"].colors  # type: ignore[attr-defined]
+    for row, color in zip(rows, (*colors[::2], *colors[1::2]), strict=False):
         epochs, shares = zip(*found[f"{data}_{row['subject']}_small", READ_OUT], strict=True)
         yardstick = row["method"] in ("hff", "backprop")
         style = "--" if row["method"] == "backprop" else "-" if len(epochs) > 1 else "o"
-        axes.plot(epochs, shares, style, color=colour, linewidth=2.5 if yardstick else 1.5)
-        ends.append((shares[-1], row["method"], colour))
-    for place, (share, name, colour) in zip(
+        axes.plot(epochs, shares, style, color=color, linewidth=2.5 if yardstick else 1.5)
+        ends.append((shares[-1], row["method"], color))
+    for place, (share, name, color) in zip(
         spread([share for share, *_ in sorted(ends)], lowest, highest, (highest - lowest) / 26),
         sorted(ends),
         strict=True,
@@ -65,7 +65,7 @@ def draw_rivals(axes: Axes, data: str, networks: str, lowest: float, highest: fl
             f"{name} {share:.1f}",
             (1.01, place),
             xycoords=("axes fraction", "data"),
-            color=colour,
+            color=color,
             va="center",
             fontsize=8,
             annotation_clip=False,
@@ -79,7 +79,7 @@ def draw_rivals(axes: Axes, data: str, networks: str, lowest: float, highest: fl
 
 
 def spread(values: list[float], lowest: float, highest: float, gap: float) -> list[float]:
-    """The rising values, moved as little as keeps them within the bounds and `gap` apart."""
+    """Moves the sorted values as little as possible, so that they stay within bounds and `gap` apart."""
     places: list[float] = []
     for value in values:
         places.append(max(value, places[-1] + gap if places else lowest))

@@ -1,8 +1,8 @@
-"""Puts all methods at one equal budget into one table: python benchmarks/rivals.py
+"""Combines the results of all methods at one equal budget: python benchmarks/rivals.py
 
-Joins what `equal_budget.py`, `collect.py` and `cost.py` measured with what the paper claims, in
-results/rivals.csv; fills in the table of all methods in docs/methods.md and the measured line of each, and
-the gaps to backprop on CIFAR-10 that `cifar10_gap.py` measured.
+Joins the results of `equal_budget.py`, `collect.py` and `cost.py` with the claims of the paper in
+results/rivals.csv. Then updates docs/methods.md: the table of all methods, the measured line of each method,
+and the gaps to backprop on CIFAR-10 from `cifar10_gap.py`.
 """
 
 import csv
@@ -21,10 +21,10 @@ PAGE = RESULTS.parent / "docs" / "methods.md"
 TITLES = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
 CONTROLS = {
     "hebb_linear": ", linear read-out",
-    "random_convolutions": ", convolutions as drawn",
-    "random_filters": ", weights as drawn",
+    "random_convolutions": ", random convolutions",
+    "random_filters": ", random weights",
 }
-"""What the subjects that are no method's own rule are called."""
+"""Labels of variants and controls, which do not use a method's own rule."""
 MISSING = "–"
 Row = dict[str, str]
 
@@ -35,7 +35,7 @@ def table(name: str) -> list[Row]:
 
 
 def rows() -> Iterator[Row]:
-    """One row for each subject and data set that was measured."""
+    """One row for each measured subject and data set."""
     accuracy = {row["experiment"]: row for row in table("accuracy.csv")}
     cost = {row["experiment"]: row for row in table("cost.csv")}
     for subject in subjects():
@@ -65,7 +65,7 @@ def rows() -> Iterator[Row]:
 
 
 def last_gain(experiment: str) -> str:
-    """What the last epoch added to the validation accuracy of the read-out."""
+    """Change of the read-out's validation accuracy in the last epoch."""
     shares = [
         float(row["validation_accuracy"])
         for row in table("curves.csv")
@@ -82,7 +82,7 @@ def write_csv(found: list[Row]) -> None:
 
 
 def overview(found: list[Row]) -> str:
-    """The table of all methods, best on MNIST first within each kind of network."""
+    """Table of all methods, sorted by MNIST accuracy within each kind of network."""
     by_subject: dict[str, dict[str, Row]] = {}
     for row in found:
         by_subject.setdefault(row["subject"], {})[row["data"]] = row
@@ -118,7 +118,7 @@ def _rank(pair: dict[str, Row]) -> tuple[bool, float]:
 
 
 def gaps() -> str:
-    """The table of gaps to backprop on CIFAR-10, in the order in which they were planned."""
+    """Table of gaps to backprop on CIFAR-10, in the order of GROUNDS."""
     lines = [
         "| method | blocks | epochs | test | backprop | gap | cited | cited backprop | cited gap |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -135,12 +135,12 @@ def gaps() -> str:
 
 
 def measured_line(method: str, found: list[Row]) -> str:
-    """What was measured for one method, in words."""
+    """The measured results of one method as a line of text."""
     parts = []
     for row in found:
         if row["method"] == method:
             claim = f"claimed {row['claimed']}" if row["claimed"] else "no claim"
-            gain = f", last one {row['gain_of_last_epoch']}" if row["gain_of_last_epoch"] else ""
+            gain = f", last epoch {row['gain_of_last_epoch']}" if row["gain_of_last_epoch"] else ""
             conditions = f"{row['network']}, {row['epochs']} epochs{gain}"
             parts.append(f"{TITLES[row['data']]} {row['test_accuracy']} ({claim}; {conditions})")
     return ", ".join(parts) + "."

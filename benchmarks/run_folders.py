@@ -1,6 +1,6 @@
-"""Runs of `hff train` and `hff eval` for benchmarks: what is done stays done, what was stopped goes on.
+"""Runs `hff train` and `hff eval` for benchmarks: skips finished runs and resumes interrupted ones.
 
-They go into runs/ of the working directory, one process each with one thread.
+Runs are stored in runs/ of the working directory. Each uses one process with one thread.
 """
 
 import os
@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 
 def trained(arguments: Sequence[str]) -> Run:
-    """The finished run of `hff train` with these arguments, the last of which is its name."""
+    """The finished run of `hff train` with these arguments; the last argument is the name of the run."""
     folder = Path("runs", f"{arguments[-1]}-seed0")
     begun = (folder / "config.yaml").exists()
     if not begun or not Run.open(folder).finished:
@@ -27,7 +27,7 @@ def trained(arguments: Sequence[str]) -> Run:
 
 
 def evaluated(arguments: Sequence[str]) -> Run:
-    """The same, measured on the test split."""
+    """The same, evaluated on the test split."""
     run = trained(arguments)
     if not (run.folder / EVALUATION).exists():
         _hff(["eval", str(run.folder), "--json"])
@@ -35,12 +35,12 @@ def evaluated(arguments: Sequence[str]) -> Run:
 
 
 def trial(arguments: Sequence[str], varied: str) -> Row:
-    """What a short training gave on the validation split, and what was varied in it."""
+    """Row of results/tuning.csv for a short run; `varied` names what differs from other trials."""
     return tuning_row(trained(arguments).folder, varied)
 
 
 def best_of(found: Mapping[float, Row]) -> float:
-    """The rate with the highest validation accuracy."""
+    """Rate with the highest validation accuracy."""
     return max(found, key=lambda rate: float(found[rate]["validation_accuracy"]))
 
 
