@@ -22,7 +22,7 @@ class Oracle(Method):
         self.dropout = nn.Dropout(1.0)
         self.saw_gradients = False
 
-    def layer_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
+    def layer_scores(self, x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
         self.saw_gradients |= torch.is_grad_enabled()
         kept = self.dropout(x[:, 0] + 1) - 1
         yield 0, nn.functional.one_hot(kept.long().clamp_min(0), self.classes).float()

@@ -43,8 +43,8 @@ def test_the_gradient_of_the_first_layer_is_that_of_the_formula(
     """Against autograd on the rule, written out with waves, layer norm and loss of its own."""
     method = small(goodness=goodness, threshold=threshold, sharpness=sharpness, label_intensity=0.3)
     given = batch()
-    h, y = method.training_inputs(given)
-    found, _ = method.layer_step(0, h, y)
+    h = method.training_inputs(given)
+    found, _ = method.layer_step(0, h, given)
     affine = method.block(0).affine
     weight = affine.weight.detach().clone().requires_grad_()
     loss = torch.zeros(())
@@ -122,7 +122,7 @@ def test_on_noise_the_side_head_learns_nothing() -> None:
     assert sum(losses[-20:]) / 20 > math.log(4)
 
 
-def test_the_side_head_predicts_in_one_pass_from_the_upper_layers() -> None:
+def test_the_side_head_predicts_in_one_pass_from_theupper_layers_layers() -> None:
     method = small(inference="head").eval()
     assert method.head is not None
     assert method.head.in_features == (4 + 3) * 8 * 8

@@ -41,7 +41,7 @@ def test_competition_has_the_gradient_of_cross_entropy_through_the_squares() -> 
     method = cwconv()
     h = torch.randn(6, 8, 4, 4, requires_grad=True)
     y = torch.arange(6) % CLASSES
-    method.loss(0, h, y).backward()
+    method.loss(0, h, Batch(h, y)).backward()
     # d loss / d h = (softmax(g) - one-hot) 2 h / (B S H W), with the error of the channel's own group.
     goodness = h.detach().view(6, CLASSES, 2 * 4 * 4).square().mean(2)
     error = goodness.softmax(1) - F.one_hot(y, CLASSES)
@@ -54,7 +54,7 @@ def test_threshold_loss_by_hand() -> None:
     # With one channel per class and a single position the goodness is (1, 4, 0, 9).
     h = torch.tensor([1.0, 2.0, 0.0, -3.0]).view(1, 4, 1, 1)
     expected = math.log1p(math.exp(2 - 4)) + math.log1p(math.exp((1 + 0 + 9) / 3 - 2))
-    assert float(method.loss(1, h, torch.tensor([1]))) == pytest.approx(expected)
+    assert float(method.loss(1, h, Batch(h, torch.tensor([1])))) == pytest.approx(expected)
 
 
 def test_goodness_is_that_of_the_normalised_output_which_is_also_handed_on() -> None:
@@ -66,7 +66,7 @@ def test_goodness_is_that_of_the_normalised_output_which_is_also_handed_on() -> 
         raw.var((0, 2, 3), unbiased=False, keepdim=True) + block.norm.eps
     ).sqrt()
     method.enter(method.stages(1)[0])
-    loss, out = method.layer_step(0, batch.x, batch.y)
+    loss, out = method.layer_step(0, batch.x, batch)
     assert torch.allclose(out, normed, atol=1e-5)
     assert torch.allclose(loss, F.cross_entropy(functional.group_goodness(normed, CLASSES), batch.y))
     # Behind batch norm the mean goodness is 1: the softmax starts soft.
@@ -162,7 +162,7 @@ def test_classes_that_share_a_group() -> None:
     h, y = torch.randn(7, 6, 4, 4), torch.arange(7)
     goodness = functional.group_goodness(h, 3)
     assert torch.allclose(
-        method.loss(0, h, y), F.cross_entropy(goodness, torch.tensor([0, 0, 0, 1, 1, 1, 2]))
+        method.loss(0, h, Batch(h, y)), F.cross_entropy(goodness, torch.tensor([0, 0, 0, 1, 1, 1, 2]))
     )
     scores = method.scores(0, h)
     assert scores.shape == (7, 7)
@@ -194,7 +194,7 @@ def test_channels_that_the_classes_do_not_divide_are_refused() -> None:
 
 
 def test_linear_layers_are_refused() -> None:
-    with pytest.raises(UserError, match="trains conv layers only"):
+    with pytest.raises(UserError, match="layers without channels"):
         create_method("cwconv", create_network("mlp", (5,), CLASSES, widths=(8,)), CLASSES)
 
 

@@ -55,7 +55,7 @@ def weights(method: DFA) -> list[tuple[Tensor, Tensor]]:
 
 @pytest.mark.parametrize("head", ["softmax", "sigmoid"])
 def test_the_rule_written_out(head: str) -> None:
-    method = mlp(head=head)
+    method = mlp(output=head)
     (w1, b1), (w2, b2), (w3, b3) = weights(method)
     h1 = torch.tanh(X @ w1.T + b1)
     h2 = torch.tanh(h1 @ w2.T + b2)
@@ -187,7 +187,7 @@ def test_from_zero_the_first_steps_have_the_structure_of_the_feedback() -> None:
 
 def test_convolutions_may_rest_at_their_random_start() -> None:
     net = create_network("direct_feedback", (3, 16, 16), CLASSES, width_factor=1 / 32)
-    method = create_method("dfa", net, CLASSES, rest="conv", start="zero")
+    method = create_method("dfa", net, CLASSES, frozen="conv", start="zero")
     assert isinstance(method, DFA)
     stage = method.stages(2)[0]
     assert stage.blocks == (3, 4, 5)
@@ -213,11 +213,11 @@ def test_angles_of_feedback_and_the_weights_above() -> None:
 
 
 def test_mistakes_are_refused() -> None:
-    with pytest.raises(UserError, match="activations with a derivative, which 'step' has not"):
+    with pytest.raises(UserError, match="activations with a derivative; choose another one than 'step'"):
         mlp("step")
     with pytest.raises(UserError, match="feedback_scale must be above 0"):
         mlp(feedback_scale=-1)
     with pytest.raises(UserError, match="No error passes a relu layer"):
         mlp("relu", start="zero")
     with pytest.raises(UserError, match="no local step"):
-        mlp().layer_step(0, X, Y)
+        mlp().layer_step(0, X, Batch(X, Y))

@@ -57,7 +57,7 @@ def test_the_rule_of_the_softmax_head_written_out() -> None:
 
 
 def test_the_papers_mlp_written_out() -> None:
-    method = mlp(head="softmax_features", squash_input=True)
+    method = mlp(output="softmax_features", squash_input=True)
     w0, w1, w2 = weights(method)
     theta1, theta2 = (feedback.weight for feedback in method.feedback)
     u1 = torch.tanh(X) @ w0.T
@@ -75,7 +75,7 @@ def test_the_papers_mlp_written_out() -> None:
 
 
 def test_the_linear_head_is_regression() -> None:
-    method = mlp(head="linear", label_smoothing=0)
+    method = mlp(output="linear", label_smoothing=0)
     scores = method(X).detach()
     error = scores - F.one_hot(Y, CLASSES)
     h = method.blocks[1](method.blocks[0](X))
@@ -181,11 +181,11 @@ def test_starting_weights() -> None:
 
 
 def test_mistakes_are_refused() -> None:
-    with pytest.raises(UserError, match="activations with a derivative, which 'step' has not"):
+    with pytest.raises(UserError, match="activations with a derivative; choose another one than 'step'"):
         create_method("dll", create_network("mlp", (5,), CLASSES, activation="step"), CLASSES)
     with pytest.raises(UserError, match="label_smoothing"):
         mlp(label_smoothing=1)
     with pytest.raises(UserError, match="error_clamp"):
         mlp(error_clamp=0)
     with pytest.raises(UserError, match="no local step"):
-        mlp().layer_step(0, X, Y)
+        mlp().layer_step(0, X, Batch(X, Y))

@@ -12,13 +12,13 @@ from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods import create_method
 from hff.methods.equilibrium_prop import EquilibriumProp
-from hff.networks import Network, Row, create_network
+from hff.networks import AffineRow, Network, create_network
 from hff.networks.tables import HALVING
 
 CLASSES = 3
 NETWORKS = {
-    "mlp": Network("mlp", (6,), (Row("linear", 5), Row("linear", 4))),
-    "cnn": Network("cnn", (2, 8, 8), (Row("conv", 4, pool=HALVING), Row("conv", 5, padding=0))),
+    "mlp": Network("mlp", (6,), (AffineRow("linear", 5), AffineRow("linear", 4))),
+    "cnn": Network("cnn", (2, 8, 8), (AffineRow("conv", 4, pool=HALVING), AffineRow("conv", 5, padding=0))),
 }
 
 
@@ -85,7 +85,7 @@ def true_gradient(method: EquilibriumProp, batch: Batch, steps: int = 80) -> Ten
 
 def by_hand(**options: Any) -> EquilibriumProp:
     """One hidden unit and two output units within the straight part of clip: all is linear."""
-    net = Network("tiny", (1,), (Row("linear", 1),))
+    net = Network("tiny", (1,), (AffineRow("linear", 1),))
     method = make(net, 2, state_function="clip", nudge=0.25, free_steps=100, nudged_steps=100, **options)
     with torch.no_grad():
         for parameter, value in zip(
@@ -185,7 +185,7 @@ def test_a_random_sign_is_drawn_for_each_batch_by_its_key() -> None:
 
 
 def test_layers_that_inhibit_each_other_come_to_rest_one_by_one_only() -> None:
-    net = Network("tiny", (1,), (Row("linear", 1),))
+    net = Network("tiny", (1,), (AffineRow("linear", 1),))
     changes = {}
     for updates in ("simultaneous", "asynchronous"):
         method = make(net, 2, state_function="clip", updates=updates)
@@ -261,7 +261,7 @@ def test_mistakes_are_named(options: dict[str, Any], message: str) -> None:
 
 
 def test_cross_entropy_needs_a_layer_that_relaxes() -> None:
-    net = Network("output alone", (6,), (Row("linear", CLASSES),))
+    net = Network("output alone", (6,), (AffineRow("linear", CLASSES),))
     with pytest.raises(UserError, match="use a network with hidden layers"):
         make(net, loss="cross_entropy")
     assert make(net)(batch_for(net).x).shape == (4, CLASSES)

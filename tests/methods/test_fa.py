@@ -68,7 +68,7 @@ def test_the_rule_written_out() -> None:
 @pytest.mark.parametrize("table", TABLES)
 def test_with_the_forward_weights_as_feedback_it_is_backpropagation(table: str, head: str) -> None:
     shape, options = TABLES[table]
-    method = create_method("fa", create_network(table, shape, CLASSES, **options), CLASSES, head=head)
+    method = create_method("fa", create_network(table, shape, CLASSES, **options), CLASSES, output=head)
     assert isinstance(method, FA)
     x = torch.randn(6, *shape)
 
@@ -175,12 +175,12 @@ def test_from_zero_the_first_layer_moves_first() -> None:
 
 
 def test_mistakes_are_refused() -> None:
-    with pytest.raises(UserError, match="activations with a derivative, which 'step' has not"):
+    with pytest.raises(UserError, match="activations with a derivative; choose another one than 'step'"):
         mlp("step")
     with pytest.raises(UserError, match="feedback_scale must be above 0"):
         mlp(feedback_scale=0)
     with pytest.raises(UserError, match="no local step"):
-        mlp().layer_step(0, X, Y)
+        mlp().layer_step(0, X, Batch(X, Y))
     for dead in ("relu", "abs"):
         with pytest.raises(UserError, match=f"No error passes a {dead} layer"):
             mlp(dead, start="zero")

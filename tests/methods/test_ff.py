@@ -37,8 +37,8 @@ def test_the_gradient_is_the_closed_form(goodness: str, sharpness: float) -> Non
     """dL/dW = mean over samples of 2 s (sigma(s (G_neg - theta)) h x^T - sigma(s (theta - G_pos)) h x^T)."""
     method = small(goodness=goodness, sharpness=sharpness, threshold=0.7)
     given = batch()
-    h, y = method.training_inputs(given)
-    method.layer_step(0, h, y)
+    h = method.training_inputs(given)
+    method.layer_step(0, h, given)
     x = functional.unit_power(h).flatten(1).double()
     affine = method.block(0).affine
     weight, bias = affine.weight.detach().double(), affine.bias.detach().double()

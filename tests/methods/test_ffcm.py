@@ -168,7 +168,7 @@ def test_maps_are_judged_by_their_average() -> None:
     assert method.classifier.in_features == 6
     assert ffcm(table, grid=2).classifier.in_features == 6 * 2 * 2
     x, y = torch.randn(SIZE, 1, 8, 8), torch.arange(SIZE) % CLASSES
-    loss, handed = method.layer_step(0, x, y)
+    loss, handed = method.layer_step(0, x, Batch(x, y))
     a = method.block(0).activity(x)
     z = F.normalize(a.mean((2, 3))).tolist()
     assert loss.item() == pytest.approx(by_loops(z, y.tolist(), 0.4, 0.15, []), rel=1e-4)

@@ -57,7 +57,7 @@ def test_units_answer_with_their_clipped_cosine_to_a_power() -> None:
     method = hebb(2, 2, power=2)
     with torch.no_grad():
         method.block(0).affine.weight.copy_(torch.tensor([[0.0, 7.0], [0.0, -1.0]]))
-    assert method.activity(0, torch.tensor([[3.0, 4.0], [0.0, 0.0]])).flatten().tolist() == pytest.approx(
+    assert method.features(0, torch.tensor([[3.0, 4.0], [0.0, 0.0]])).flatten().tolist() == pytest.approx(
         [0.64, 0.0, 0.0, 0.0]
     )
 

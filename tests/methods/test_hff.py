@@ -64,9 +64,9 @@ def test_layer_step_is_the_smooth_margin_of_the_layers_scores(scale_margin: bool
     def margin(layer: int) -> torch.Tensor:
         return functional.smooth_margin_loss(scores[layer], y, 5.0, lse="mean", scale_margin=scale_margin)
 
-    loss, out = method.layer_step(0, x, y)
+    loss, out = method.layer_step(0, x, Batch(x, y))
     assert torch.allclose(loss, margin(0))
-    assert torch.allclose(method.layer_step(1, out, y)[0], margin(1))
+    assert torch.allclose(method.layer_step(1, out, Batch(out, y))[0], margin(1))
     assert not out.requires_grad
 
 
@@ -74,7 +74,7 @@ def test_cross_entropy_is_that_of_the_raw_scores() -> None:
     method = mlp(loss="cross_entropy", scale_similarity=True)
     x, y = torch.randn(9, 5), torch.arange(9) % CLASSES
     expected = F.cross_entropy(next(method.layer_scores(x))[1], y)
-    assert torch.allclose(method.layer_step(0, x, y)[0], expected)
+    assert torch.allclose(method.layer_step(0, x, Batch(x, y))[0], expected)
 
 
 def test_pre_activation_judges_the_affine_map() -> None:
@@ -94,7 +94,8 @@ def test_activations_train_where_they_can(activation: str, loss_on: str) -> None
             mlp(activation, loss_on=loss_on)
         return
     method = mlp(activation, loss_on=loss_on)
-    _, out = method.layer_step(0, torch.randn(6, 5), torch.arange(6) % CLASSES)
+    x = torch.randn(6, 5)
+    _, out = method.layer_step(0, x, Batch(x, torch.arange(6) % CLASSES))
     gradient = method.block(0).affine.weight.grad
     assert gradient is not None
     assert gradient.abs().sum() > 0

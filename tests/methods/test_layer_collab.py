@@ -46,7 +46,7 @@ def test_losses_and_gradients_in_closed_form(collaboration: str, goodness: str) 
     """dL/dW_i = sum_n p_n dG_i/dW_i, where the other layers have a say in p_n but get no gradient."""
     method = mlp(collaboration=collaboration, goodness=goodness, threshold=0.7, sharpness=1.5)
     given = batch()
-    h, _ = method.training_inputs(given)
+    h = method.training_inputs(given)
     size = len(given.x)
     with torch.no_grad():
         inputs, activities = walk(method, h)
@@ -82,7 +82,7 @@ def test_one_layer_alone_is_forward_forward() -> None:
 
 
 @pytest.mark.parametrize(("collaboration", "hears"), [("full", True), ("causal", False)])
-def test_a_lower_layer_hears_of_the_upper_ones_only_when_full(collaboration: str, hears: bool) -> None:
+def test_a_lower_layer_hears_of_theupper_layers_ones_only_when_full(collaboration: str, hears: bool) -> None:
     def lowest_gradient(scale: float) -> Tensor:
         method = mlp(collaboration=collaboration)
         with torch.no_grad():
@@ -101,7 +101,7 @@ def test_positives_that_other_layers_have_settled_push_no_more() -> None:
     with torch.no_grad():
         method.block(0).affine.bias.fill_(100.0)
     given = batch()
-    h, _ = method.training_inputs(given)
+    h = method.training_inputs(given)
     groups = method.update(given, method.stages(1)[0])
     next(groups)
     next(groups)
@@ -188,4 +188,4 @@ def test_refusals() -> None:
     with pytest.raises(UserError, match="Layer Collaboration trains linear layers only"):
         create_method("layer_collab", create_network("cnn", (1, 8, 8), CLASSES), CLASSES)
     with pytest.raises(UserError, match="no local step"):
-        mlp().layer_step(0, torch.randn(4, 9), torch.zeros(2, dtype=torch.long))
+        mlp().layer_step(0, torch.randn(4, 9), batch())

@@ -122,7 +122,7 @@ def test_the_weight_lies_on_the_similarity(loss: str, weight: float) -> None:
         labels = torch.where(y[:, None] == y, 1.0, -1 / 2)
         expected = expected + weight * (cosines - labels).square().mean()
     gradient = torch.autograd.grad(expected, block.affine.weight)[0]
-    found, _ = method.layer_step(0, x, y)
+    found, _ = method.layer_step(0, x, Batch(x, y))
     assert torch.allclose(found, expected.detach(), atol=1e-6)
     assert torch.allclose(block.affine.weight.grad, gradient, atol=1e-6)
 
@@ -130,11 +130,11 @@ def test_the_weight_lies_on_the_similarity(loss: str, weight: float) -> None:
 def test_the_prediction_starts_at_zero_and_the_similarity_does_not() -> None:
     x, y = batch()
     only_prediction = small(loss="pred")
-    loss, _ = only_prediction.layer_step(0, x, y)
+    loss, _ = only_prediction.layer_step(0, x, Batch(x, y))
     assert torch.allclose(loss, torch.tensor(math.log(3)))
     assert only_prediction.block(0).affine.weight.grad.eq(0).all()
     both = small()
-    both.layer_step(0, x, y)
+    both.layer_step(0, x, Batch(x, y))
     assert both.block(0).affine.weight.grad.ne(0).any()
     assert both(x).eq(0).all()
 
@@ -142,11 +142,11 @@ def test_the_prediction_starts_at_zero_and_the_similarity_does_not() -> None:
 def test_only_what_is_handed_on_is_dropped() -> None:
     method = small(widths=(400,), dropout=0.5).train()
     x, y = batch()
-    _, handed_on = method.layer_step(0, x, y)
-    a = method.activity(0, x)
-    kept = handed_on != 0
+    _, output = method.layer_step(0, x, Batch(x, y))
+    a = method.features(0, x)
+    kept = output != 0
     assert 0.4 < kept.float().mean() < 0.6
-    assert torch.allclose(handed_on[kept], 2 * a[kept])
+    assert torch.allclose(output[kept], 2 * a[kept])
     assert torch.equal(method.eval().forward_block(0, x), a)
 
 
@@ -155,19 +155,20 @@ def test_the_map_is_judged_before_pooling_and_dropped_by_whole_channels() -> Non
         "local_errors", create_network("cnn", (2, 8, 8), 3, channels=(64,), dropout=0.5), 3
     )
     x, y = torch.randn(3, 2, 8, 8), torch.tensor([0, 1, 2])
-    a = method.activity(0, x)
+    a = method.features(0, x)
     assert a.shape == (3, 64, 8, 8)
-    _, handed_on = method.layer_step(0, x, y)
+    _, output = method.layer_step(0, x, Batch(x, y))
     whole = F.max_pool2d(a, 2)
-    alive = (handed_on != 0).flatten(2).any(2)
+    alive = (output != 0).flatten(2).any(2)
     assert 0.3 < alive.float().mean() < 0.7
-    assert torch.allclose(handed_on, 2 * whole * alive[:, :, None, None])
+    assert torch.allclose(output, 2 * whole * alive[:, :, None, None])
 
 
 def test_a_norm_behind_the_pooling_learns() -> None:
     net = create_network("cnn", (2, 8, 8), 3, channels=(4,), norm="batch", norm_at="output")
     method = create_method("local_errors", net, 3)
-    method.layer_step(0, torch.randn(6, 2, 8, 8), torch.arange(6) % 3)
+    x = torch.randn(6, 2, 8, 8)
+    method.layer_step(0, x, Batch(x, torch.arange(6) % 3))
     assert method.block(0).norm.weight.grad.ne(0).any()
 
 
@@ -194,7 +195,7 @@ def test_every_loss_lowers_itself(loss: str, bio: bool) -> None:
         optimizer = torch.optim.Adam(learned, lr=0.01)
         losses = []
         for _ in range(60):
-            found, _ = method.layer_step(0, x, y)
+            found, _ = method.layer_step(0, x, Batch(x, y))
             losses.append(float(found))
             optimizer.step()
             optimizer.zero_grad()
@@ -206,13 +207,13 @@ def test_bio_states_the_losses_on_codes() -> None:
     x, y = batch()
     head = method.heads[0]
     torch.nn.init.normal_(head.decoder.weight)
-    a = method.activity(0, x)
+    a = method.features(0, x)
     logits = a @ head.decoder.weight.T + head.decoder.bias
     signs = (head.codes[y] > 0).float()
     p = torch.sigmoid(logits)
     bce = -(signs * p.log() + (1 - signs) * (1 - p).log()).mean()
     sim = (functional.similarity_matrix(a) - functional.similarity_matrix(head.codes[y])).square().mean()
-    assert torch.allclose(method.loss(0, a, y), 0.75 * bce + 0.25 * sim, atol=1e-6)
+    assert torch.allclose(method.loss(0, a, Batch(x, y)), 0.75 * bce + 0.25 * sim, atol=1e-6)
     likelihood = -F.binary_cross_entropy_with_logits(
         logits[:, None].expand(-1, 3, -1), (head.codes > 0).float().expand(7, -1, -1), reduction="none"
     ).sum(2)
@@ -226,7 +227,7 @@ def test_bio_sends_the_error_through_random_weights_from_the_first_step() -> Non
     z = x @ affine.weight.T + affine.bias
     error = (0.5 - (head.codes[y] > 0).float()) / (7 * 8)
     delta = torch.where(z > 0, 1.0, 0.01) * (error @ head.decoder.feedback)
-    method.layer_step(0, x, y)
+    method.layer_step(0, x, Batch(x, y))
     assert head.decoder.weight.eq(0).all()
     assert torch.allclose(affine.weight.grad, delta.T @ x, atol=1e-6)
 
@@ -245,7 +246,7 @@ def test_layers_score_where_they_predict() -> None:
     assert [layer for layer, _ in small().eval().layer_scores(x)] == [0, 1]
     assert [layer for layer, _ in small(loss="sim").eval().layer_scores(x)] == [1]
     method = small(read_out=0).eval()
-    assert torch.equal(method(x), method.scores(0, method.activity(0, x)))
+    assert torch.equal(method(x), method.scores(0, method.features(0, x)))
 
 
 @pytest.mark.parametrize(

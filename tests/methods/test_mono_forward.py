@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from hff.batch import Batch
 from hff.methods import Method, create_method
 from hff.networks import create_network
 
@@ -13,7 +14,7 @@ def test_the_gradients_are_those_of_the_paper() -> None:
     """dM = (p - e_y) a^T and dW = [relu'(z) * M^T (p - e_y)] x^T, means over samples."""
     method = small()
     x, y = torch.randn(7, 6), torch.tensor([0, 1, 2, 0, 1, 2, 2])
-    loss, handed_on = method.layer_step(0, x, y)
+    loss, output = method.layer_step(0, x, Batch(x, y))
     affine, projection = method.block(0).affine, method.heads[0].project[0]
     z = x @ affine.weight.T + affine.bias
     a = z.clamp_min(0)
@@ -25,8 +26,8 @@ def test_the_gradients_are_those_of_the_paper() -> None:
     delta = (z > 0) * (error @ projection.weight)
     assert torch.allclose(affine.weight.grad, delta.T @ x, atol=1e-6)
     assert torch.allclose(affine.bias.grad, delta.sum(0), atol=1e-6)
-    assert torch.equal(handed_on, a.detach())
-    assert not handed_on.requires_grad
+    assert torch.equal(output, a.detach())
+    assert not output.requires_grad
 
 
 def test_the_mean_of_the_layers_decides_like_their_sum() -> None:

@@ -244,4 +244,4 @@ def test_mistakes_are_refused() -> None:
     with pytest.raises(UserError, match="change batch_size"):
         list(method.update(batch(1), method.stages(1)[0]))
     with pytest.raises(UserError, match="no local step"):
-        method.layer_step(0, torch.zeros(2, 5), torch.zeros(2))
+        method.layer_step(0, torch.zeros(2, 5), Batch(torch.zeros(2, 5), torch.zeros(2)))

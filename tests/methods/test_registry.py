@@ -10,12 +10,10 @@ import torch
 from hff.batch import Batch
 from hff.data import DataSet
 from hff.errors import UserError
-from hff.methods import Method, Stage, create_method, methods
-from hff.methods.method import group_layer
+from hff.methods import create_method, methods
+from hff.methods.method import group_layer, group_name
 from hff.networks import Network, create_network
-from hff.randomness import seed_of
-from hff.training import Settings, fit
-from hff.training.optimizers import Optimizers
+from hff.training import Settings, Trainer, fit
 
 SMALL: dict[str, tuple[tuple[int, ...], dict[str, object]]] = {
     "mlp": ((1, 8, 8), {"widths": (24, 20)}),
@@ -23,6 +21,7 @@ SMALL: dict[str, tuple[tuple[int, ...], dict[str, object]]] = {
     "alexnet": ((3, 63, 63), {"width_factor": 1 / 32}),
     "vgg11": ((3, 32, 32), {"width_factor": 1 / 32}),
     "vgg16": ((3, 32, 32), {"width_factor": 1 / 32}),
+    "resnet": ((3, 8, 8), {"depth": 8, "width_factor": 1 / 2}),
 }
 RIVALS: dict[str, tuple[tuple[int, ...], dict[str, object]]] = {
     "trifecta": ((3, 8, 8), {"width_factor": 1 / 32}),
@@ -68,68 +67,130 @@ def batches(net: Network, count: int, size: int = 6) -> list[Batch]:
     ]
 
 
-def train(method: Method, stage: Stage, optimizers: Optimizers, steps: list[Batch]) -> None:
-    method.enter(stage)
-    for batch in steps:
-        torch.manual_seed(seed_of(*batch.key))  # what the loop does for dropout
-        for group, _ in method.update(batch, stage):
-            optimizers.step(group, 1e-2)
-            method.after_step(group)
+def unsupported() -> Iterator[tuple[str, str]]:
+    for method, cls in methods.items():
+        for name in SMALL:
+            if cls.unsupported_reason(small(name), CLASSES) is not None:
+                yield method, name
 
 
 @pytest.mark.parametrize(("name", "net"), list(pairs([*SMALL, *RIVALS])))
 def test_two_steps_resume_bit_exactly(name: str, net: str) -> None:
     table = small(net)
-    settings = Settings(learning_rate=1e-2)
+    settings = Settings(learning_rate=1e-2, epochs=2)
     straight = create_method(name, table, CLASSES, seed=3)
     before = copy.deepcopy(straight.state_dict())
-    for number, stage in enumerate(straight.stages(2)):
-        optimizers = Optimizers(straight, stage, settings)
+    trainer = Trainer(straight, settings)
+    for stage in straight.stages(2):
         first, second = batches(table, 2)
-        straight.prepare(stage, lambda first=first, second=second: [first, second])
-        train(straight, stage, optimizers, [first])
+        trainer.begin(stage)
+        trainer.prepare([first, second])
+        trainer.step(first)
         resumed = create_method(name, table, CLASSES, seed=99)
         resumed.load_state_dict(copy.deepcopy(straight.state_dict()))
-        again = Optimizers(resumed, resumed.stages(2)[number], settings)
-        again.load_state({key: value.clone() for key, value in optimizers.state().items()})
-        train(straight, stage, optimizers, [second])
-        train(resumed, stage, again, [second])
+        again = Trainer(resumed, settings, stage=stage)
+        state = trainer.optimizers.state()
+        again.optimizers.load_state({key: value.clone() for key, value in state.items()})
+        trainer.step(second)
+        again.step(second)
         assert all(torch.equal(a, resumed.state_dict()[key]) for key, a in straight.state_dict().items())
     assert any(not torch.equal(a, before[key]) for key, a in straight.state_dict().items())
 
 
+@pytest.mark.parametrize(("name", "net"), list(unsupported()))
+def test_an_unsupported_network_is_refused_in_one_sentence(name: str, net: str) -> None:
+    with pytest.raises(UserError) as refused:
+        create_method(name, small(net), CLASSES)
+    text = str(refused.value)
+    assert text.endswith(".")
+    assert ". " not in text
+    assert methods[name].info.title in text or "Channel-wise" in text
+
+
 @pytest.mark.parametrize(("name", "net"), list(pairs()))
-def test_every_parameter_is_in_a_group_and_learns(name: str, net: str) -> None:
-    table = small(net)
-    method = create_method(name, table, CLASSES)
+def test_every_parameter_is_in_a_group(name: str, net: str) -> None:
+    method = create_method(name, small(net), CLASSES)
     grouped: set[torch.Tensor] = set()
-    for stage in method.stages(1):
+    for stage in method.stages(2):
         for sets in method.parameter_groups(stage).values():
             grouped |= {p for each in sets for p in each.parameters}
     assert grouped == set(method.parameters())
 
 
+@pytest.mark.parametrize(("name", "net"), list(pairs(["mlp", "cnn", "resnet"])))
+def test_every_parameter_learns(name: str, net: str) -> None:
+    method = create_method(name, small(net), CLASSES)
+    learned: set[torch.Tensor] = set()
+    trainer = Trainer(method, Settings(epochs=2, learning_rate=1e-2))
+    for stage in method.stages(2):
+        trainer.begin(stage)
+        given = batches(small(net), 4, size=16)
+        trainer.prepare(given)
+        groups = method.parameter_groups(stage).values()
+        members = {p for sets in groups for each in sets for p in each.parameters}
+        before = {p: p.detach().clone() for p in members}
+        for batch in given:
+            trainer.step(batch)
+        learned |= {p for p in members if not torch.equal(p, before[p])}
+    assert [key for key, parameter in method.named_parameters() if parameter not in learned] == []
+
+
 @pytest.mark.parametrize(("name", "net"), list(pairs()))
-def test_gradients_reach_exactly_as_far_as_declared(name: str, net: str) -> None:
+def test_gradients_reach_exactly_as_far_as_declared_in_every_stage(name: str, net: str) -> None:
+    """Blocks, heads and prototypes: whatever a group's loss touches belongs to a block within reach."""
     method = create_method(name, small(net), CLASSES)
     reach = method.info.gradient_reach
-    stage = method.stages(1)[0]
-    method.enter(stage)
-    (batch,) = batches(small(net), 1, size=32)
-    depth = len(method.blocks)
-    for group, _ in method.update(batch, stage):
-        touched = {
-            layer
-            for layer in range(depth)
-            if any(p.grad is not None for p in method.blocks[layer].parameters())
+    names = {parameter: key for key, parameter in method.named_parameters()}
+    for stage in method.stages(2):
+        groups = {
+            group: {p for each in sets for p in each.parameters}
+            for group, sets in method.parameter_groups(stage).items()
         }
-        if reach == "all":
-            assert touched == set(range(depth))
-        else:
+        given = batches(small(net), 2, size=32)
+        method.eval()
+        method.prepare(stage, lambda given=given: given)
+        method.enter(stage)
+        for group, _ in method.update(given[0], stage):
+            touched = {p for p in method.parameters() if p.grad is not None}
             own = group_layer(group)
-            expected = set() if own is None else set(range(max(0, own - reach), own + 1))
-            assert touched == expected
-        method.zero_grad(set_to_none=True)
+            if own is None or reach == "all":
+                allowed = groups[group]
+            else:
+                near = range(max(0, own - int(reach)), own + 1)
+                allowed = set().union(*(groups.get(group_name(layer), set()) for layer in near))
+            assert {names[p] for p in touched} <= {names[p] for p in allowed}
+            assert touched & groups[group] or not groups[group]
+            method.zero_grad(set_to_none=True)
+
+
+@pytest.mark.parametrize(("name", "net"), list(pairs(["mlp", "cnn"])))
+def test_a_signal_from_above_reaches_the_first_block_where_declared(name: str, net: str) -> None:
+    method = create_method(name, small(net), CLASSES)
+    stage = method.stages(2)[0]
+    given = batches(small(net), 2, size=16)
+    method.eval()
+    method.prepare(stage, lambda: given)
+
+    def learned_by_the_first_block() -> list[torch.Tensor]:
+        method.enter(stage)
+        total = [torch.zeros_like(p) for p in method.blocks[0].parameters()]
+        for batch in given:
+            torch.manual_seed(0)
+            for _ in method.update(batch, stage):
+                for sum_, p in zip(total, method.blocks[0].parameters(), strict=True):
+                    sum_ += 0 if p.grad is None else p.grad
+                method.zero_grad(set_to_none=True)
+        return total
+
+    as_it_is = learned_by_the_first_block()
+    with torch.no_grad():
+        for block in method.blocks[1:]:
+            for parameter in block.parameters():
+                parameter.mul_(0.7)
+    assert any(total.any() for total in as_it_is)
+    changed = learned_by_the_first_block()
+    unmoved = all(torch.equal(a, b) for a, b in zip(as_it_is, changed, strict=True))
+    assert unmoved == (not method.top_signal)
 
 
 @pytest.mark.parametrize(("name", "net"), list(pairs()))
@@ -171,6 +232,52 @@ def test_gradients_are_means_and_add_up(name: str, net: str) -> None:
 
 
 @pytest.mark.parametrize("name", methods)
+@pytest.mark.parametrize("net", ["mlp", "cnn"])
+def test_parts_of_a_batch_add_up_to_the_step_of_the_whole(name: str, net: str) -> None:
+    if methods[name].unsupported_reason(small(net), CLASSES):
+        pytest.skip("the pair is not supported")
+    given = [replace(batch, x=batch.x.double()) for batch in batches(small(net), 2, size=8)]
+    whole, parts = (create_method(name, small(net), CLASSES).double() for _ in range(2))
+    settings = Settings(optimizer="sgd", learning_rate=0.1)
+    micro = replace(settings, micro_batch_size=3)
+    if whole.samples_interact or whole.steps_within_batch:
+        with pytest.raises(UserError, match="batch"):
+            Trainer(parts, micro)
+        return
+    one, several = Trainer(whole, settings), Trainer(parts, micro)
+    for batch in given:
+        losses, again = one.step(batch), several.step(batch)
+        assert {group: float(loss) for group, loss in losses.items()} == pytest.approx(
+            {group: float(loss) for group, loss in again.items()}, rel=1e-5
+        )
+    for a, b in zip(whole.parameters(), parts.parameters(), strict=True):
+        assert torch.allclose(a, b, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", methods)
+@pytest.mark.parametrize("net", ["mlp", "cnn"])
+def test_bfloat16_trains_like_float32_or_is_refused(name: str, net: str) -> None:
+    if methods[name].unsupported_reason(small(net), CLASSES):
+        pytest.skip("the pair is not supported")
+    given = batches(small(net), 3, size=32)
+    settings = Settings(precision="bfloat16", learning_rate=1e-3)
+    if not methods[name].info.autocast:
+        with pytest.raises(UserError, match="needs float32"):
+            Trainer(create_method(name, small(net), CLASSES), settings)
+        return
+    losses = []
+    for precision in ("float32", "bfloat16"):
+        method = create_method(name, small(net), CLASSES)
+        trainer = Trainer(method, replace(settings, precision=precision))
+        trainer.prepare(given)
+        found = [trainer.step(batch) for batch in given][-1]
+        assert all(loss.dtype == torch.float32 for loss in found.values())
+        assert all(p.dtype == torch.float32 for p in method.parameters())
+        losses.append({group: float(loss) for group, loss in found.items()})
+    assert losses[1] == pytest.approx(losses[0], rel=0.05, abs=0.01)
+
+
+@pytest.mark.parametrize("name", methods)
 def test_beats_chance_on_digits(name: str, digits: DataSet) -> None:
     net = create_network("mlp", digits.in_shape, 10, widths=(64, 64))
     if methods[name].unsupported_reason(net, 10):
@@ -209,5 +316,5 @@ def test_mistakes_are_named() -> None:
         create_method("hff", small("mlp"), CLASSES, temprature=3)
     with pytest.raises(UserError, match="at least 2 classes"):
         create_method("hff", small("mlp"), 1)
-    with pytest.raises(UserError, match="read_out 7 is no layer"):
+    with pytest.raises(UserError, match="read_out 7 is not a layer"):
         create_method("hff", small("mlp"), CLASSES, read_out=7)

@@ -63,7 +63,7 @@ def test_the_loss_is_the_smooth_margin_at_temperature_one() -> None:
     g = dict(method.layer_scores(x))[0]
     others = torch.stack([torch.cat([row[:own], row[own + 1 :]]) for row, own in zip(g, y, strict=True)])
     margin = F.softplus(others.logsumexp(1) - g[range(8), y]).mean()
-    loss, _ = method.layer_step(0, x, y)
+    loss, _ = method.layer_step(0, x, Batch(x, y))
     assert torch.allclose(loss, margin)
     assert torch.allclose(loss, functional.smooth_margin_loss(g, y, 1.0))
 
@@ -74,7 +74,7 @@ def test_the_gradient_of_the_auxiliary_map_in_closed_form() -> None:
     h = method.block(0)(x).detach()
     q = (h @ method.heads[0].weight.T + method.heads[0].bias).detach()
     error = (q.square().softmax(1) - F.one_hot(y, CLASSES)) * 2 * q / 8
-    method.layer_step(0, x, y)
+    method.layer_step(0, x, Batch(x, y))
     assert torch.allclose(method.heads[0].weight.grad, error.T @ h, atol=1e-6)
     assert torch.allclose(method.heads[0].bias.grad, error.sum(0), atol=1e-6)
 
@@ -84,7 +84,7 @@ def test_what_is_handed_on_is_normalised_and_what_the_head_sees_is_not(net: Netw
     method = sff(net)
     x, y = torch.randn(8, *net.in_shape), labels(8)
     activity = method.block(0).activity(x)
-    loss, out = method.layer_step(0, x, y)
+    loss, out = method.layer_step(0, x, Batch(x, y))
     flat = activity.flatten(1)
     expected = (flat - flat.mean(1, keepdim=True)) / (flat.var(1, False, keepdim=True) + 1e-5).sqrt()
     assert torch.allclose(out.flatten(1), expected, atol=1e-5)

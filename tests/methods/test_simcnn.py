@@ -6,7 +6,7 @@ from torch import nn
 from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods import Method, create_method
-from hff.networks import Block, create_network
+from hff.networks import AffineBlock, create_network
 from hff.training import Settings
 from hff.training.optimizers import Optimizers
 
@@ -31,10 +31,10 @@ def test_the_loss_is_that_of_a_linear_classifier_on_a_map_pooled_to_2x2() -> Non
     scores = pooled.flatten(1) @ linear.weight.T + linear.bias
     expected = (scores.logsumexp(1) - scores[torch.arange(9), y]).mean()
     gradient = torch.autograd.grad(expected, affine.weight)[0]
-    loss, handed_on = method.layer_step(0, x, y)
+    loss, output = method.layer_step(0, x, Batch(x, y))
     assert torch.allclose(loss, expected.detach(), atol=1e-6)
     assert torch.allclose(affine.weight.grad, gradient, atol=1e-6)
-    assert torch.equal(handed_on, a.detach())
+    assert torch.equal(output, a.detach())
 
 
 @pytest.mark.parametrize(("layers", "width", "widths"), [(0, None, []), (1, None, [4]), (2, 7, [7, 7])])
@@ -42,7 +42,7 @@ def test_the_loss_is_that_of_a_linear_classifier_on_a_map_pooled_to_2x2() -> Non
 def test_the_auxiliary_classifier(layers: int, width: int | None, widths: list[int], norm: str) -> None:
     method = small(auxiliary_layers=layers, auxiliary_width=width, auxiliary_norm=norm)
     *hidden, last = method.heads[0]
-    blocks = [part for part in hidden if isinstance(part, Block)]
+    blocks = [part for part in hidden if isinstance(part, AffineBlock)]
     assert [block.row.width for block in blocks] == widths
     assert all(block.affine.bias is None and block.row.norm == norm for block in blocks)
     assert any(isinstance(part, nn.BatchNorm2d) for part in hidden) == (norm == "batch")

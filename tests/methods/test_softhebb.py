@@ -11,7 +11,7 @@ from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods import create_method
 from hff.methods.softhebb import SoftHebb
-from hff.networks import Network, Row, create_network
+from hff.networks import AffineRow, Network, create_network
 
 
 def softhebb(table: Network, **options: object) -> SoftHebb:
@@ -62,7 +62,7 @@ def test_a_change_worked_by_hand() -> None:
 
 @pytest.mark.parametrize(("anti_hebbian", "sign"), [(True, -1.0), (False, 1.0)])
 def test_a_convolution_learns_as_the_rule_says_of_its_patches(anti_hebbian: bool, sign: float) -> None:
-    row = Row("conv", 4, kernel=3, stride=2, padding=1, padding_mode="reflect")
+    row = AffineRow("conv", 4, kernel=3, stride=2, padding=1, padding_mode="reflect")
     method = softhebb(
         Network("mine", (2, 5, 5), (row,)),
         temperature=0.7,
@@ -77,7 +77,7 @@ def test_a_convolution_learns_as_the_rule_says_of_its_patches(anti_hebbian: bool
     padded = F.pad((h - mean) / (variance + 1e-5).sqrt(), (1, 1, 1, 1), mode="reflect")
     patches = F.unfold(padded, 3, stride=2).transpose(1, 2).flatten(0, 1)
     weight = method.block(0).affine.weight
-    method.layer_step(0, h, torch.zeros(3))
+    method.layer_step(0, h, Batch(h, torch.zeros(3)))
     expected = by_loops(weight.flatten(1).tolist(), patches.tolist(), 0.7, 0.3, 0.5, sign)
     assert torch.allclose(-weight.grad.flatten(1), torch.tensor(expected, dtype=torch.float64), atol=1e-9)
 
@@ -117,7 +117,7 @@ def test_lengths_tend_to_one_from_above_and_from_below(radius: float, anti_hebbi
             for _ in method.update(Batch(x[part], part, part, (0, 0, epoch, 0)), stage):
                 weight.data -= weight.grad
                 weight.grad = None
-    won = torch.bincount(method.response(0, method.take_in(0, x)).argmax(1), minlength=6)
+    won = torch.bincount(method.response(0, method.affine_input(0, x)).argmax(1), minlength=6)
     # Two units are too many for four clusters; one that hardly wins is repelled rather than taught a length.
     lengths = weight.norm(dim=1)[won > 100]
     assert len(lengths) >= 3
@@ -168,7 +168,7 @@ def test_any_table_gets_the_norm_and_activation_of_the_rule() -> None:
         ("batch_plain", "input", "triangle", False)
     }
     flat = linear(5, 3)
-    x = flat.take_in(0, 4 + 3 * torch.randn(6, 5))
+    x = flat.affine_input(0, 4 + 3 * torch.randn(6, 5))
     assert torch.allclose(x.mean(1), torch.zeros(6), atol=1e-5)
     assert torch.allclose(x.norm(dim=1), torch.full((6,), math.sqrt(5)), atol=1e-2)
 

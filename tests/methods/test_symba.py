@@ -57,8 +57,8 @@ def test_the_gradient_of_a_layer_in_closed_form() -> None:
     """dL/dW = (2 alpha / (B D)) sum_i s_i (h_neg u_neg^T - h_pos u_pos^T), s_i = sigmoid(-alpha gap_i)."""
     method = mlp(sharpness=3.0)
     given = batch()
-    h, y = method.training_inputs(given)
-    method.layer_step(0, h, y)
+    h = method.training_inputs(given)
+    method.layer_step(0, h, given)
     affine = method.block(0).affine
     with torch.no_grad():
         u = rms(h)
@@ -75,7 +75,7 @@ def test_the_gradient_of_a_layer_in_closed_form() -> None:
 def test_pairs_are_of_one_image_and_differ_in_the_code_alone() -> None:
     method = mlp((1, 3, 3))
     given = batch((1, 3, 3))
-    positive, negative = method.training_inputs(given)[0].chunk(2)
+    positive, negative = method.training_inputs(given).chunk(2)
     assert positive.shape == (16, 9 + 12)
     assert torch.equal(positive[:, :9], given.x.flatten(1))
     assert torch.equal(negative[:, :9], given.x.flatten(1))
@@ -101,12 +101,12 @@ def test_codes_are_fixed_binary_and_saved() -> None:
     assert set(codes.unique().tolist()) == {0.0, 1.0}
     assert 0.15 < float(codes.mean()) < 0.35
     assert all("encoding" not in name for name, _ in method.named_parameters())
-    assert torch.equal(method.training_inputs(batch())[0][:16, 5:].unique(), torch.tensor([0.0, 2.0]))
+    assert torch.equal(method.training_inputs(batch())[:16, 5:].unique(), torch.tensor([0.0, 2.0]))
 
 
 def test_one_hot_labels_are_written_over_images_and_beside_tables() -> None:
     image = mlp((1, 4, 4), label="one_hot", label_intensity=3.0)
-    positive = image.training_inputs(batch((1, 4, 4)))[0][:16]
+    positive = image.training_inputs(batch((1, 4, 4)))[:16]
     assert torch.equal(positive.flatten(1)[:, :CLASSES], 3 * torch.eye(CLASSES).repeat(4, 1))
     table = mlp(label="one_hot", label_intensity=3.0)
     assert table.block(0).in_shape == (5 + CLASSES,)
@@ -141,8 +141,8 @@ def test_scores_are_the_mean_squares_with_each_code(inject: str) -> None:
 def test_a_code_beside_every_layer_is_that_of_the_pair() -> None:
     method = mlp(inject="every_layer")
     given = batch()
-    h, y = method.training_inputs(given)
-    _, above = method.layer_step(0, h, y)
+    h = method.training_inputs(given)
+    _, above = method.layer_step(0, h, given)
     assert method.block(1).in_shape == (7 + 12,)
     assert torch.equal(above[:, 7:], h[:, 5:])
     assert torch.equal(above, method.forward_block(0, h))

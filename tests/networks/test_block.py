@@ -6,11 +6,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hff.errors import UserError
-from hff.networks import ACTIVATIONS, Block, Pool, Row
+from hff.networks import ACTIVATIONS, AffineBlock, AffineRow, Pool
 
 
 def test_block_is_affine_activation_pool() -> None:
-    block = Block(Row("conv", 4, pool=Pool(2, 2)), (3, 8, 8))
+    block = AffineBlock(AffineRow("conv", 4, pool=Pool(2, 2)), (3, 8, 8))
     x = torch.randn(2, 3, 8, 8)
     expected = F.max_pool2d(F.relu(F.conv2d(x, block.affine.weight, block.affine.bias, padding=1)), 2)
     assert torch.equal(block(x), expected)
@@ -20,7 +20,7 @@ def test_block_is_affine_activation_pool() -> None:
 @pytest.mark.parametrize("place", ["input", "preactivation", "output"])
 @pytest.mark.parametrize("norm", ["batch", "batch_plain", "layer", "layer_plain"])
 def test_norm_stands_where_the_row_says(place: str, norm: str) -> None:
-    block = Block(Row("conv", 4, norm=norm, norm_at=place, pool=Pool(2, 2)), (3, 8, 8))
+    block = AffineBlock(AffineRow("conv", 4, norm=norm, norm_at=place, pool=Pool(2, 2)), (3, 8, 8))
     shapes = {"input": (3, 8, 8), "preactivation": (4, 8, 8), "output": (4, 4, 4)}
     assert normed_shapes(block) == [shapes[place]]
 
@@ -30,10 +30,12 @@ def test_norm_stands_where_the_row_says(place: str, norm: str) -> None:
 def test_norm_on_the_input_of_a_linear_row_sees_it_before_it_is_flattened(
     norm: str, in_shape: tuple[int, ...]
 ) -> None:
-    assert normed_shapes(Block(Row("linear", 5, norm=norm, norm_at="input"), in_shape)) == [in_shape]
+    assert normed_shapes(AffineBlock(AffineRow("linear", 5, norm=norm, norm_at="input"), in_shape)) == [
+        in_shape
+    ]
 
 
-def normed_shapes(block: Block) -> list[tuple[int, ...]]:
+def normed_shapes(block: AffineBlock) -> list[tuple[int, ...]]:
     seen: list[tuple[int, ...]] = []
     block.norm.register_forward_hook(lambda module, inputs, output: seen.append(tuple(inputs[0].shape[1:])))
     block(torch.randn(5, *block.in_shape))
@@ -41,7 +43,7 @@ def normed_shapes(block: Block) -> list[tuple[int, ...]]:
 
 
 def test_the_plain_batch_norm_learns_nothing_but_its_statistics() -> None:
-    plain = Block(Row("conv", 5, bias=False, norm="batch_plain"), (3, 4, 4))
+    plain = AffineBlock(AffineRow("conv", 5, bias=False, norm="batch_plain"), (3, 4, 4))
     assert [name for name, _ in plain.named_parameters()] == ["affine.weight"]
     assert "norm.running_var" in plain.state_dict()
     f = plain.preactivation(torch.randn(4, 3, 4, 4))
@@ -49,23 +51,25 @@ def test_the_plain_batch_norm_learns_nothing_but_its_statistics() -> None:
 
 
 def test_the_plain_layer_norm_learns_nothing() -> None:
-    plain = Block(Row("linear", 5, bias=False, norm="layer_plain"), (3,))
+    plain = AffineBlock(AffineRow("linear", 5, bias=False, norm="layer_plain"), (3,))
     assert [name for name, _ in plain.named_parameters()] == ["affine.weight"]
     f = plain.preactivation(torch.randn(4, 3))
     assert torch.allclose(f.mean(1), torch.zeros(4), atol=1e-6)
     assert torch.allclose(f.var(1, unbiased=False), torch.ones(4), atol=1e-3)
-    learned = Block(Row("linear", 5, bias=False, norm="layer"), (3,))
+    learned = AffineBlock(AffineRow("linear", 5, bias=False, norm="layer"), (3,))
     assert len(list(learned.parameters())) == 3
 
 
 @pytest.mark.parametrize("norm", ["batch", "batch_plain", "layer", "layer_plain"])
 def test_norms_take_their_epsilon_from_the_row(norm: str) -> None:
-    assert Block(Row("linear", 5, norm=norm), (3,)).norm.eps == 1e-5
-    assert Block(Row("linear", 5, norm=norm, norm_eps=0.25), (3,)).norm.eps == 0.25
+    assert AffineBlock(AffineRow("linear", 5, norm=norm), (3,)).norm.eps == 1e-5
+    assert AffineBlock(AffineRow("linear", 5, norm=norm, norm_eps=0.25), (3,)).norm.eps == 0.25
 
 
 def test_activity_is_forward_without_dropout() -> None:
-    block = Block(Row("conv", 4, pool=Pool(2, 2), norm="layer", norm_at="output", dropout=0.5), (3, 8, 8))
+    block = AffineBlock(
+        AffineRow("conv", 4, pool=Pool(2, 2), norm="layer", norm_at="output", dropout=0.5), (3, 8, 8)
+    )
     x = torch.randn(2, 3, 8, 8)
     activity = block.activity(x)
     h = block.activate(block.preactivation(x))
@@ -109,7 +113,7 @@ def test_the_triangle_is_what_exceeds_the_mean_over_units_at_a_position() -> Non
 
 
 def test_an_activity_is_raised_to_the_power_of_its_row_and_has_a_gradient_at_zero() -> None:
-    block = Block(Row("linear", 4, power=0.5), (3,))
+    block = AffineBlock(AffineRow("linear", 4, power=0.5), (3,))
     f = torch.tensor([[-1.0, 0.0, 4.0, 9.0]], requires_grad=True)
     h = block.activate(f)
     assert h.tolist() == [[0.0, 0.0, 2.0, 3.0]]
@@ -118,8 +122,10 @@ def test_an_activity_is_raised_to_the_power_of_its_row_and_has_a_gradient_at_zer
 
 
 def test_mirrored_borders_are_read_after_the_norm() -> None:
-    row = Row("conv", 5, kernel=5, padding=2, padding_mode="reflect", norm="batch_plain", norm_at="input")
-    block = Block(row, (3, 8, 6))
+    row = AffineRow(
+        "conv", 5, kernel=5, padding=2, padding_mode="reflect", norm="batch_plain", norm_at="input"
+    )
+    block = AffineBlock(row, (3, 8, 6))
     assert (block.affine_in_shape, block.map_shape) == ((3, 12, 10), (5, 8, 6))
     assert normed_shapes(block) == [(3, 8, 6)]
     x = torch.randn(4, 3, 8, 6)
@@ -131,10 +137,10 @@ def test_mirrored_borders_are_read_after_the_norm() -> None:
     reference.load_state_dict(block.affine.state_dict())
     assert torch.allclose(block.preactivation(x), reference(block.norm(x)), atol=1e-6)
     with pytest.raises(UserError, match="too small to be mirrored"):
-        Block(row, (3, 2, 8))
+        AffineBlock(row, (3, 2, 8))
 
 
-def read_by_the_affine_map(block: Block, x: Tensor) -> Tensor:
+def read_by_the_affine_map(block: AffineBlock, x: Tensor) -> Tensor:
     seen: list[Tensor] = []
     block.affine.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
     block(x)
@@ -142,7 +148,7 @@ def read_by_the_affine_map(block: Block, x: Tensor) -> Tensor:
 
 
 def test_down_sampling_moves_patches_into_channels() -> None:
-    block = Block(Row("conv", 5, downsample=2), (1, 2, 4))
+    block = AffineBlock(AffineRow("conv", 5, downsample=2), (1, 2, 4))
     assert (block.in_shape, block.affine_in_shape, block.out_shape) == ((1, 2, 4), (4, 1, 2), (5, 1, 2))
     x = torch.tensor([[[[1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]]])
     channels = [[[1.0, 3.0]], [[2.0, 4.0]], [[5.0, 7.0]], [[6.0, 8.0]]]
@@ -150,35 +156,37 @@ def test_down_sampling_moves_patches_into_channels() -> None:
 
 
 def test_down_sampling_loses_nothing_and_comes_before_the_norm() -> None:
-    block = Block(Row("conv", 5, downsample=2, norm="batch", norm_at="input"), (3, 8, 6))
+    block = AffineBlock(AffineRow("conv", 5, downsample=2, norm="batch", norm_at="input"), (3, 8, 6))
     assert normed_shapes(block) == [(12, 4, 3)]
-    block = Block(Row("conv", 5, downsample=2), (3, 8, 6))
+    block = AffineBlock(AffineRow("conv", 5, downsample=2), (3, 8, 6))
     x = torch.randn(2, 3, 8, 6)
     assert torch.equal(F.pixel_shuffle(read_by_the_affine_map(block, x), 2), x)
 
 
 def test_down_sampling_refuses_what_it_cannot_divide() -> None:
     with pytest.raises(UserError, match=r"height and width 2 divides, not 8x7"):
-        Block(Row("conv", 5, downsample=2), (3, 8, 7))
+        AffineBlock(AffineRow("conv", 5, downsample=2), (3, 8, 7))
     with pytest.raises(UserError, match="Only convolutions down-sample"):
-        Block(Row("linear", 5, downsample=2), (3, 8, 8))
+        AffineBlock(AffineRow("linear", 5, downsample=2), (3, 8, 8))
 
 
 @pytest.mark.parametrize(("channels", "width"), [(4, 6), (6, 4)])
 def test_groups_must_divide_the_channels_on_both_sides(channels: int, width: int) -> None:
-    Block(Row("conv", 6, groups=3), (6, 8, 8))
+    AffineBlock(AffineRow("conv", 6, groups=3), (6, 8, 8))
     with pytest.raises(UserError, match=f"from {channels} to {width} channels cannot have 3 groups"):
-        Block(Row("conv", width, groups=3), (channels, 8, 8))
+        AffineBlock(AffineRow("conv", width, groups=3), (channels, 8, 8))
 
 
 @pytest.mark.parametrize("place", ["input", "preactivation", "output"])
 @pytest.mark.parametrize("norm", ["none", "batch", "batch_plain", "layer", "layer_plain"])
 @pytest.mark.parametrize(
-    "row", [Row("linear", 5), Row("conv", 4, downsample=2, pool=Pool(2, 2))], ids=["linear", "conv"]
+    "row",
+    [AffineRow("linear", 5), AffineRow("conv", 4, downsample=2, pool=Pool(2, 2))],
+    ids=["linear", "conv"],
 )
-def test_affinity_in_evaluation_is_as_stated(row: Row, norm: str, place: str) -> None:
-    block = Block(
-        Row(row.kind, row.width, downsample=row.downsample, pool=row.pool, norm=norm, norm_at=place),
+def test_affinity_in_evaluation_is_as_stated(row: AffineRow, norm: str, place: str) -> None:
+    block = AffineBlock(
+        AffineRow(row.kind, row.width, downsample=row.downsample, pool=row.pool, norm=norm, norm_at=place),
         (3, 8, 8),
     )
     block.double()

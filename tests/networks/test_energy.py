@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from hff.config import fields_of
-from hff.networks import Block, create_network, energy, networks
+from hff.networks import AffineBlock, create_network, energy, networks
 
 
-def parameters(blocks: list[Block]) -> int:
+def parameters(blocks: list[AffineBlock]) -> int:
     return sum(p.numel() for block in blocks for p in block.parameters())
 
 

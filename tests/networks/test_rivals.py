@@ -5,7 +5,7 @@ import torch
 
 from hff.config import fields_of
 from hff.errors import UserError
-from hff.networks import Block, create_network, networks, rivals
+from hff.networks import AffineBlock, create_network, networks, rivals
 
 RIVALS = [name for name, table in networks.items() if table.__module__ == rivals.__name__]
 SMALL: dict[str, dict[str, object]] = {
@@ -15,11 +15,11 @@ SMALL: dict[str, dict[str, object]] = {
 }
 
 
-def parameters(blocks: list[Block]) -> int:
+def parameters(blocks: list[AffineBlock]) -> int:
     return sum(p.numel() for block in blocks for p in block.parameters())
 
 
-def outputs(blocks: list[Block]) -> list[tuple[int, ...]]:
+def outputs(blocks: list[AffineBlock]) -> list[tuple[int, ...]]:
     return [block.out_shape for block in blocks]
 
 

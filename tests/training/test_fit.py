@@ -75,7 +75,7 @@ OPTIONS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "hebb greedy and linear": ("hebb", {"layer_order": "greedy", "read_out_rule": "linear"}, {}),
     "softhebb": ("softhebb", {"block_batch_size": 100, "block_epochs": 1}, {}),
     "dll learned feedback": ("dll", {"feedback": "learned"}, {}),
-    "fa sign symmetry": ("fa", {"feedback": "sign", "head": "sigmoid"}, {}),
+    "fa sign symmetry": ("fa", {"feedback": "sign", "output": "sigmoid"}, {}),
     "ssdfa": ("ssdfa", {"listens_to": 2, "start": "zero", "bias_start": 0.1}, {"optimizer": "rmsprop"}),
     "equilibrium of a random sign": (
         "equilibrium_prop",
@@ -194,9 +194,9 @@ def test_damaged_checkpoints_and_folders_are_named(digits: DataSet, tmp_path: Pa
     (run.folder / "checkpoint.safetensors").write_bytes(b"no checkpoint at all")
     with pytest.raises(UserError, match="is damaged"):
         fit(method_for(digits), digits, SETTINGS, run=run)
-    with pytest.raises(UserError, match="is no run folder"):
+    with pytest.raises(UserError, match="is not a run folder"):
         Run.open(tmp_path)
-    with pytest.raises(UserError, match="holds a run already"):
+    with pytest.raises(UserError, match="already contains a run"):
         Run.create(run.folder, {}, digits)
 
 

@@ -25,7 +25,7 @@ class Halver(Method):
             "block1": [ParameterSet([second.weight], 10.0), ParameterSet([second.bias], 1.0, 0.0)],
         }
 
-    def layer_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
+    def layer_scores(self, x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
         yield 0, x
 
 

@@ -13,7 +13,7 @@ from hff.data import DataSet
 from hff.errors import UserError
 from hff.methods import Stage, create_method
 from hff.methods.families.hebbian import ClassMeans, HebbianMethod, patch_sums, without_biases
-from hff.networks import Block, Network, Row, create_network
+from hff.networks import AffineBlock, AffineRow, Network, create_network
 from hff.training import Settings, fit
 
 RULES = ["hebb", "softhebb"]
@@ -30,7 +30,7 @@ def batch() -> Batch:
     return Batch(torch.randn(9, 6), torch.arange(9) % 3, torch.arange(9), (0, 0, 0, 0))
 
 
-def unfolded(block: Block, x: Tensor) -> Tensor:
+def unfolded(block: AffineBlock, x: Tensor) -> Tensor:
     """All patches of what a block reads, [B, positions, D]."""
     if x.dim() == 2:
         return x.unsqueeze(1)
@@ -42,15 +42,15 @@ def unfolded(block: Block, x: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     "row",
     [
-        Row("linear", 4),
-        Row("conv", 4),
-        Row("conv", 4, kernel=5, padding=2, padding_mode="reflect"),
-        Row("conv", 4, stride=2, padding=0),
+        AffineRow("linear", 4),
+        AffineRow("conv", 4),
+        AffineRow("conv", 4, kernel=5, padding=2, padding_mode="reflect"),
+        AffineRow("conv", 4, stride=2, padding=0),
     ],
     ids=["linear", "zeros", "mirrored", "strided"],
 )
-def test_patch_sums_are_products_with_unfolded_patches(row: Row) -> None:
-    block = Block(row, (3, 7, 7))
+def test_patch_sums_are_products_with_unfolded_patches(row: AffineRow) -> None:
+    block = AffineBlock(row, (3, 7, 7))
     x = block.affine_input(torch.randn(2, 3, 7, 7))
     gates = torch.randn(2, *block.map_shape)
     patches = unfolded(block, x)
@@ -159,13 +159,13 @@ def test_the_epochs_are_divided_between_blocks_and_read_outs() -> None:
 
 
 def test_what_no_rule_teaches_is_left_out() -> None:
-    rows = (Row("conv", 4, norm="batch"), Row("linear", 6, norm="layer"), Row("linear", 3))
+    rows = (AffineRow("conv", 4, norm="batch"), AffineRow("linear", 6, norm="layer"), AffineRow("linear", 3))
     left = without_biases(Network("mine", (1, 4, 4), rows), 3)
     assert [(row.width, row.bias, row.norm) for row in left.rows] == [
         (4, False, "batch_plain"),
         (6, False, "layer_plain"),
     ]
-    assert len(without_biases(Network("mine", (4,), (Row("linear", 3),)), 3).rows) == 1
+    assert len(without_biases(Network("mine", (4,), (AffineRow("linear", 3),)), 3).rows) == 1
 
 
 def test_maps_are_pooled_to_a_grid_for_the_read_outs() -> None:

@@ -18,7 +18,7 @@ def by_hand(method: PairMethod, x: Tensor) -> list[Tensor]:
     for label in range(method.classes):
         h = method.encoding(x, torch.full((len(x),), label))
         for layer in range(len(method.blocks)):
-            h = method.activity(layer, h)
+            h = method.features(layer, h)
             columns[layer].append(method.goodness(layer, h))
     return [torch.stack(column, 1) for column in columns]
 
@@ -70,7 +70,7 @@ def test_a_pair_is_the_same_input_with_its_own_and_a_wrong_label() -> None:
     assert isinstance(method, PairMethod)
     assert isinstance(method.encoding, Overlay)
     batch = Batch(torch.randn(64, 1, 6, 6), torch.randint(0, 4, (64,)), torch.arange(64), (0, 0, 0, 0))
-    h, _ = method.training_inputs(batch)
+    h = method.training_inputs(batch)
     positive, negative = h.flatten(1).chunk(2)
     assert torch.equal(positive[:, 4:], negative[:, 4:])
     assert torch.equal(positive[:, :4], 2.0 * torch.eye(4)[batch.y])
