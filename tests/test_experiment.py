@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -5,31 +6,30 @@ import pytest
 import torch
 import yaml
 
-from hff.data import Batches
+from hff.data import Batches, DataSet
 from hff.errors import UserError
 from hff.evaluation import layer_accuracy
-from hff.experiment import Experiment, load_method, overridden, resume, train
-from hff.run_group import create_group, is_group, runs, spread, train_group
+from hff.experiment import Experiment, evaluate_run, load_method, overridden, resume, train
 from hff.training import Listener, Run
 
 TINY: dict[str, Any] = {"network": {"name": "mlp", "widths": [16, 16]}, "epochs": 2}
 
 
-def test_an_empty_mapping_is_hff_on_digits() -> None:
+def test_the_default_experiment_is_hff_on_digits() -> None:
     experiment = Experiment.from_mapping({})
     assert (experiment.method.name, experiment.network.name, experiment.data.name) == ("hff", "mlp", "digits")
     assert experiment.name == "digits_mlp_hff"
     assert experiment.seed == 0
 
 
-def test_a_name_stands_for_a_part_with_defaults() -> None:
+def test_a_part_given_by_name_takes_default_options() -> None:
     assert Experiment.from_mapping({"method": "backprop"}).method.options == {
         "head": "flatten",
         "read_out": "last",
     }
 
 
-def test_the_mapping_is_complete_plain_and_undone_by_from_mapping() -> None:
+def test_to_mapping_writes_out_all_settings_and_from_mapping_reads_them() -> None:
     experiment = Experiment.from_mapping({**TINY, "data": {"name": "npz", "path": "x.npz"}, "seed": "3"})
     mapping = experiment.to_mapping()
     assert mapping["method"]["temperature"] == 10.0
@@ -50,16 +50,16 @@ def test_the_mapping_is_complete_plain_and_undone_by_from_mapping() -> None:
         ({"data": {"seed": 1}}, "Unknown setting 'data.seed'"),
         ({"epochs": "many"}, "epochs must be a whole number, not 'many'."),
         ({"method": ["hff"]}, "method must be a name, or a mapping"),
-        ({"method": {"name": ["hff"]}}, "method"),
+        ({"method": {"name": ["hff"]}}, "The name of the method must be text, not ['hff']."),
     ],
 )
-def test_a_wrong_mapping_is_refused(mapping: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError) as unsupported_reason:
+def test_invalid_settings_are_refused(mapping: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as error:
         Experiment.from_mapping(mapping)
-    assert message in str(unsupported_reason.value)
+    assert message in str(error.value)
 
 
-def test_changes_go_on_top_of_a_recipe() -> None:
+def test_changes_override_a_recipe() -> None:
     recipe = {"name": "r", "method": {"name": "hff", "temperature": 5}, "epochs": 3}
     assert overridden(recipe, {"method": {"grid": "2"}, "epochs": "4"}) == {
         "name": "r",
@@ -68,19 +68,19 @@ def test_changes_go_on_top_of_a_recipe() -> None:
     }
 
 
-def test_another_name_drops_the_options_of_the_old_one_and_the_name_of_the_recipe() -> None:
+def test_selecting_another_part_drops_the_old_options_and_the_recipe_name() -> None:
     recipe = {"name": "r", "method": {"name": "hff", "temperature": 5}, "network": {"widths": [3]}}
     changed = overridden(recipe, {"method": {"name": "backprop", "head": "pool"}})
     assert changed == {"method": {"name": "backprop", "head": "pool"}, "network": {"widths": [3]}}
 
 
-def test_naming_the_same_part_again_keeps_its_options() -> None:
+def test_selecting_the_same_part_keeps_its_options() -> None:
     recipe = {"name": "r", "method": {"name": "hff", "temperature": 5}}
     assert overridden(recipe, {"method": {"name": "hff"}}) == recipe
     assert overridden({"name": "r"}, {"method": {"name": "hff"}})["name"] == "r"
 
 
-def test_the_seed_decides_weights_and_split() -> None:
+def test_the_seed_determines_weights_and_validation_split() -> None:
     first, data = Experiment.from_mapping(TINY).build()
     again, _ = Experiment.from_mapping(TINY).build()
     other, other_data = Experiment.from_mapping({**TINY, "seed": 1}).build()
@@ -93,7 +93,7 @@ def test_the_seed_decides_weights_and_split() -> None:
     assert not torch.equal(data.validation.fetch(every), other_data.validation.fetch(every))
 
 
-def test_train_then_restore_gives_what_was_measured(tmp_path: Path) -> None:
+def test_a_loaded_method_has_the_accuracy_of_the_summary(tmp_path: Path) -> None:
     experiment = Experiment.from_mapping(TINY)
     summary = train(experiment, tmp_path / "run", device="cpu")
     run = Run.open(tmp_path / "run")
@@ -105,7 +105,7 @@ def test_train_then_restore_gives_what_was_measured(tmp_path: Path) -> None:
     accuracy, read_out = layer_accuracy(method, batches.epoch(0), "cpu")
     assert read_out == summary["read_out_accuracy"]
     assert {str(layer): share for layer, share in accuracy.items()} == summary["validation_accuracy"]
-    assert Experiment.from_mapping(run.config) == experiment
+    assert Experiment.from_run(run) == experiment
     assert resume(run) == summary
 
 
@@ -114,7 +114,7 @@ class StopAfterFirstEpoch(Listener):
         raise KeyboardInterrupt
 
 
-def test_a_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     experiment = Experiment.from_mapping(TINY)
     with pytest.raises(KeyboardInterrupt):
         train(experiment, tmp_path / "a", device="cpu", listener=StopAfterFirstEpoch())
@@ -125,58 +125,56 @@ def test_a_resumed_run_ends_where_an_uninterrupted_one_does(tmp_path: Path) -> N
         assert torch.equal(stopped.state_dict()[name], tensor), name
 
 
-def test_several_seeds_are_runs_in_one_folder_with_mean_and_spread(tmp_path: Path) -> None:
-    experiment = Experiment.from_mapping({**TINY, "epochs": 1})
-    create_group(tmp_path, experiment, (3, 5))
-    combined = train_group(tmp_path, device="cpu")
-    assert is_group(tmp_path)
-    assert list(runs(tmp_path)) == [3, 5]
-    singles = [run.summary() for run in runs(tmp_path).values()]
-    accuracies = [single["validation_accuracy"]["1"] for single in singles if single]
-    mean = sum(accuracies) / 2
-    spread_of_two = abs(accuracies[0] - accuracies[1]) / 2**0.5
-    assert combined["seeds"] == [3, 5]
-    assert combined["validation_accuracy"]["1"] == pytest.approx({"mean": mean, "std": spread_of_two})
-    assert Run.open(tmp_path / "seed-5").config["seed"] == 5
+def rewritten(run: Run, **changes: Any) -> Run:
+    """The run with another config, as another version would have written it."""
+    path = run.folder / "config.yaml"
+    path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **changes}))
+    return run
 
 
-def test_resuming_several_seeds_trains_only_what_is_missing(tmp_path: Path) -> None:
-    create_group(tmp_path, Experiment.from_mapping({**TINY, "epochs": 1}), (0, 1))
+def as_old_version(run: Run) -> Run:
+    """The run as version 0.1.0 wrote it: with old names of options and tensors."""
+    config = yaml.safe_load((run.folder / "config.yaml").read_text())
+    config["schedule"] = config.pop("lr_schedule")
+    config["keep_gigabytes"] = config.pop("cache_gigabytes")
+    config["method"]["schedule"] = config["method"].pop("layer_order")
+    (run.folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    loaded = run.load()
+    assert loaded is not None
+    tensors, state = loaded
+    assert any(name.startswith("optimizer/") for name in tensors)
+    run.save({name.replace("optimizer/", "optimiser/"): t for name, t in tensors.items()}, state)
+    return run
 
-    def stop_at_second(seed: int) -> Listener:
-        return StopAfterFirstEpoch() if seed == 1 else Listener()
 
+def test_a_run_of_an_older_version_is_resumed_and_evaluated(tmp_path: Path) -> None:
+    experiment = Experiment.from_mapping(TINY)
+    train(experiment, tmp_path / "new", device="cpu")
     with pytest.raises(KeyboardInterrupt):
-        train_group(tmp_path, device="cpu", listener=stop_at_second)
-    before = (tmp_path / "seed-0" / "summary.json").stat().st_mtime_ns
-    combined = train_group(tmp_path, device="cpu")
-    assert (tmp_path / "seed-0" / "summary.json").stat().st_mtime_ns == before
-    assert all(run.finished for run in runs(tmp_path).values())
-    assert combined["seeds"] == [0, 1]
+        train(experiment, tmp_path / "old", device="cpu", listener=StopAfterFirstEpoch())
+    old, new = as_old_version(Run.open(tmp_path / "old")), Run.open(tmp_path / "new")
+    assert Experiment.from_run(old) == experiment
+    resume(old, device="cpu")
+    states = [load_method(run).state_dict() for run in (old, new)]
+    assert all(torch.equal(states[0][name], tensor) for name, tensor in states[1].items())
+    assert evaluate_run(old, device="cpu") == evaluate_run(new, device="cpu")
 
 
-def test_a_group_refuses_repeated_seeds_and_a_folder_in_use(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "setting"),
+    [({"warmup": 3}, "warmup"), ({"method": {"name": "hff", "sharpness": 2}}, "method.sharpness")],
+)
+def test_a_run_with_a_setting_that_no_longer_exists_is_refused(
+    changes: dict[str, Any], setting: str, tmp_path: Path, digits: DataSet
+) -> None:
+    run = Run.create(tmp_path, Experiment.from_mapping(TINY).to_mapping(), digits)
+    with pytest.raises(UserError, match=f"written by an older version of hff: the setting '{setting}'"):
+        resume(rewritten(run, **changes))
+
+
+def test_evaluation_refuses_data_with_other_classes(tmp_path: Path, digits: DataSet) -> None:
     experiment = Experiment.from_mapping({**TINY, "epochs": 1})
-    with pytest.raises(UserError, match="each seed once"):
-        create_group(tmp_path, experiment, (1, 1))
-    create_group(tmp_path, experiment, (1, 2))
-    create_group(tmp_path, experiment, (2,))
-    train_group(tmp_path, device="cpu")
-    with pytest.raises(UserError, match="holds runs already"):
-        create_group(tmp_path, experiment, (3,))
-
-
-def test_spread() -> None:
-    results = [
-        {"a": 1.0, "b": {"0": 0.5}, "n": 3, "m": 1, "word": "x", "seed": 1, "list": [1.0], "gone": 1},
-        {"a": 3.0, "b": {"0": 0.5}, "n": 3, "m": 2, "word": "y", "seed": 1, "list": [2.0]},
-    ]
-    assert spread(results) == {
-        "a": {"mean": 2.0, "std": pytest.approx(2**0.5)},
-        "b": {"0": {"mean": 0.5, "std": 0.0}},
-        "n": 3,
-        "m": {"mean": 1.5, "std": pytest.approx(0.5**0.5)},
-        "seed": 1,
-        "list": [{"mean": 1.5, "std": pytest.approx(0.5**0.5)}],
-    }
-    assert spread([{"a": 1.0}]) == {"a": {"mean": 1.0, "std": None}}
+    train(experiment, tmp_path, device="cpu")
+    fewer = replace(digits, classes=digits.classes[:9])
+    with pytest.raises(UserError, match="digits has other classes now"):
+        evaluate_run(Run.open(tmp_path), data=fewer)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hff.methods.backprop import Backprop
     from hff.methods.hff import HFF
     from hff.networks import create_network
+    from hff.prediction import predict
     from hff.training import Listener, Run, Settings, Trainer
     from hff.training.fit import fit
 
@@ -42,6 +43,7 @@ __all__ = [
     "methods",
     "modules",
     "networks",
+    "predict",
 ]
 
 _HOMES = {
@@ -53,6 +55,7 @@ _HOMES = {
     "hff.methods.backprop": ("Backprop",),
     "hff.methods.hff": ("HFF",),
     "hff.networks": ("create_network",),
+    "hff.prediction": ("predict",),
     "hff.training": ("Listener", "Run", "Settings", "Trainer", "fit"),
 }
 

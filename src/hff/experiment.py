@@ -1,4 +1,4 @@
-"""An experiment: which method trains which network on which data, how long and from which seed."""
+"""An experiment: a method, a network, a data set, training settings and a seed."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -11,20 +11,21 @@ from hff.errors import UserError, unknown
 from hff.evaluation import Evaluation, Split, evaluate
 from hff.methods import Method, create_method, methods
 from hff.networks import create_network, networks
+from hff.registry import Registry
 from hff.training import Listener, Run, Settings, fit, pick_device
 
-OF_THE_MACHINE = ("name", "data_dir", "seed", "download")
-"""Parameters of `load` that the experiment as a whole or the machine decides."""
+NOT_DATA_OPTIONS = ("name", "data_dir", "seed", "download")
+"""Parameters of `load_data` that are not options of a data set: the experiment or the machine sets them."""
 
 SCALARS = (
     Field("name", str | None, None, "name of the run"),
-    Field("seed", int, 0, "what all randomness hangs on"),
+    Field("seed", int, 0, "seed of all random numbers"),
 )
 
 
 @dataclass(frozen=True)
 class Selection:
-    """A name from a registry with the options that belong to it, every one of them filled in."""
+    """A name from a registry with the values of all its options."""
 
     name: str
     options: dict[str, Any]
@@ -32,7 +33,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Experiment:
-    """All that decides the result of a training, apart from the machine."""
+    """Everything that determines the result of a training, apart from the machine."""
 
     method: Selection
     network: Selection
@@ -43,54 +44,73 @@ class Experiment:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
-        """From YAML or flags: three parts, each a name or a mapping with a name; all else at the top level.
+        """Builds an experiment from the content of a recipe.
 
-        What is left out takes its default; what is unknown is refused with the nearest valid name.
+        `method`, `network` and `data` are each a name, or a mapping with a name and options. All other
+        settings are at the top level. Missing settings take their defaults. The error for an unknown setting
+        suggests the nearest valid name.
         """
         training = fields_of(Settings)
-        valid = [*PARTS, *(field.name for field in (*SCALARS, *training))]
+        valid = _top_level()
         for key in mapping:
             if key not in valid:
                 raise unknown("setting", str(key), valid)
-        parts = {part: _choice(part, mapping.get(part)) for part in PARTS}
+        parts = {part: select(part, mapping.get(part)) for part in PARTS}
         scalars = resolve(SCALARS, {key: mapping[key] for key in ("name", "seed") if key in mapping})
         names = {field.name for field in training}
         settings = Settings(**resolve(training, {key: mapping[key] for key in mapping if key in names}))
         default = "_".join(parts[part].name for part in ("data", "network", "method"))
         return cls(**parts, training=settings, seed=scalars["seed"], name=scalars["name"] or default)
 
+    @classmethod
+    def from_saved(cls, config: Mapping[str, Any], folder: Path) -> Self:
+        """The experiment of a config that was saved in a folder. Obsolete settings are refused."""
+        obsolete = _obsolete_settings(config)
+        if obsolete:
+            raise UserError(
+                f"{folder} was written by an older version of hff: the setting {obsolete[0]!r} no longer "
+                "exists; train again, or install that version to use this folder."
+            )
+        return cls.from_mapping(config)
+
+    @classmethod
+    def from_run(cls, run: Run) -> Self:
+        """The experiment of a run."""
+        return cls.from_saved(run.config, run.folder)
+
     def to_mapping(self) -> dict[str, Any]:
-        """The same, fully written out; `from_mapping` undoes it."""
-        parts = {part: getattr(self, part) for part in PARTS}
-        chosen = {part: {"name": choice.name, **choice.options} for part, choice in parts.items()}
+        """The inverse of `from_mapping`, with all settings written out."""
+        selections = {part: getattr(self, part) for part in PARTS}
+        parts = {part: {"name": selected.name, **selected.options} for part, selected in selections.items()}
         mapping: dict[str, Any] = to_builtin(
-            {"name": self.name, **chosen, **asdict(self.training), "seed": self.seed}
+            {"name": self.name, **parts, **asdict(self.training), "seed": self.seed}
         )
         return mapping
 
     def with_seed(self, seed: int) -> "Experiment":
+        """The same experiment with another seed."""
         return replace(self, seed=seed)
 
     def load_data(self, data_dir: Path | None = None) -> DataSet:
-        """The data; the seed decides which examples are held out for validation."""
+        """Loads the data. The seed determines the validation split."""
         return load_data(self.data.name, data_dir=data_dir, seed=self.seed, **self.data.options)
 
     def create_method(self, in_shape: tuple[int, ...], classes: int) -> Method:
-        """The untrained method, for inputs [*in_shape]."""
+        """The untrained method for inputs [*in_shape]."""
         network = create_network(self.network.name, in_shape, classes, **self.network.options)
         return create_method(self.method.name, network, classes, seed=self.seed, **self.method.options)
 
     def build(self, data_dir: Path | None = None, data: DataSet | None = None) -> tuple[Method, DataSet]:
-        """The untrained method and the data, which are loaded unless they are given."""
+        """The untrained method and the data, which are loaded if they are not given."""
         data = data or self.load_data(data_dir)
         return self.create_method(data.in_shape, len(data.classes)), data
 
 
 def overridden(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a recipe with changes on top, both as `Experiment.from_mapping` takes them.
+    """The settings of a recipe with changes, both in the form that `Experiment.from_mapping` takes.
 
-    Where another method, network or data set is named, the recipe's options of the old one fall away, and so
-    does the recipe's name: it would promise something else.
+    If the changes name another method, network or data set, the recipe's options of the old one are dropped.
+    The recipe's name is dropped as well, because it would be misleading.
     """
     merged = {**settings, **{key: value for key, value in changes.items() if key not in PARTS}}
     for part in PARTS:
@@ -107,32 +127,58 @@ def overridden(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[
 
 
 def data_set_fields(name: str) -> list[Field]:
-    return fields_of(load_data, hidden=OF_THE_MACHINE)
+    """The options of a data set."""
+    return fields_of(load_data, hidden=NOT_DATA_OPTIONS)
 
 
 def method_fields(name: str) -> list[Field]:
-    return fields_of(methods[name])
+    """The options of a method."""
+    return fields_of(methods.find(name))
 
 
 def network_fields(name: str) -> list[Field]:
-    return fields_of(networks[name])
+    """The options of a network."""
+    return fields_of(networks.find(name))
 
 
 @dataclass(frozen=True)
 class Part:
-    """One of the three things that are chosen by name."""
+    """A part of an experiment that is selected by name."""
 
-    kind: str
-    registry: Mapping[str, Any]
+    registry: Registry[Any]
     default: str
     fields: Callable[[str], list[Field]]
 
+    @property
+    def kind(self) -> str:
+        """What the part is called in messages."""
+        return self.registry.kind
+
 
 PARTS = {
-    "method": Part("method", methods, "hff", method_fields),
-    "network": Part("network", networks, "mlp", network_fields),
-    "data": Part("data set", datasets, "digits", data_set_fields),
+    "method": Part(methods, "hff", method_fields),
+    "network": Part(networks, "mlp", network_fields),
+    "data": Part(datasets, "digits", data_set_fields),
 }
+
+
+def select(part: str, given: Any) -> Selection:
+    """A method, network or data set, from its name or from a mapping with its name and options.
+
+    Args:
+        part: "method", "network" or "data".
+        given: the name, or the mapping; None for the default.
+    """
+    options = _as_mapping(part, given)
+    name = options.pop("name")
+    if not isinstance(name, str):
+        raise UserError(f"The name of the {PARTS[part].kind} must be text, not {name!r}.")
+    PARTS[part].registry.find(name)
+    return Selection(name, resolve(PARTS[part].fields(name), options, prefix=f"{part}."))
+
+
+def _top_level() -> list[str]:
+    return [*PARTS, *(field.name for field in (*SCALARS, *fields_of(Settings)))]
 
 
 def _as_mapping(part: str, given: Any, named: bool = True) -> dict[str, Any]:
@@ -144,12 +190,17 @@ def _as_mapping(part: str, given: Any, named: bool = True) -> dict[str, Any]:
     return {"name": PARTS[part].default, **given} if named else dict(given)
 
 
-def _choice(part: str, given: Any) -> Selection:
-    options = _as_mapping(part, given)
-    name, about = options.pop("name"), PARTS[part]
-    if not isinstance(name, str) or name not in about.registry:
-        raise unknown(about.kind, str(name), about.registry)
-    return Selection(name, resolve(about.fields(name), options, prefix=f"{part}."))
+def _obsolete_settings(config: Mapping[str, Any]) -> list[str]:
+    """The settings of a saved config that do not exist."""
+    valid = _top_level()
+    found = [str(key) for key in config if key not in valid]
+    for part, about in PARTS.items():
+        options = _as_mapping(part, config.get(part))
+        name = options.pop("name")
+        if name in about.registry:
+            names = {field.name for field in about.fields(name)}
+            found += [f"{part}.{option}" for option in options if option not in names]
+    return found
 
 
 def train(
@@ -161,7 +212,7 @@ def train(
     listener: Listener | None = None,
     data: DataSet | None = None,
 ) -> dict[str, Any]:
-    """Trains an experiment into a new run folder and gives the summary."""
+    """Trains an experiment in a new run folder and returns the summary."""
     method, data = experiment.build(data_dir, data)
     run = Run.create(out, experiment.to_mapping(), data)
     return _fit(experiment, method, data, run, device, listener)
@@ -175,18 +226,18 @@ def resume(
     listener: Listener | None = None,
     data: DataSet | None = None,
 ) -> dict[str, Any]:
-    """Goes on with a run from its last checkpoint; a finished run just gives its summary."""
+    """Resumes a run from its last checkpoint and returns the summary, also if the run is already finished."""
     summary = run.summary()
-    if run.finished and summary is not None:
+    if summary is not None:
         return summary
-    experiment = Experiment.from_mapping(run.config)
+    experiment = Experiment.from_run(run)
     method, data = experiment.build(data_dir, data)
     return _fit(experiment, method, data, run, device, listener)
 
 
 def load_method(run: Run) -> Method:
     """The trained method of a run, in evaluation mode."""
-    method = Experiment.from_mapping(run.config).create_method(run.preprocessing.size, len(run.classes))
+    method = Experiment.from_run(run).create_method(run.preprocessing.size, len(run.classes))
     run.load_weights(method)
     return method.eval()
 
@@ -199,19 +250,17 @@ def evaluate_run(
     device: str = "auto",
     data: DataSet | None = None,
 ) -> Evaluation:
-    """Evaluates a run on a split and leaves the answer in its folder."""
-    data = data or Experiment.from_mapping(run.config).load_data(data_dir)
+    """Evaluates a run on a split and saves the result in its folder."""
+    data = data or Experiment.from_run(run).load_data(data_dir)
     if data.classes != run.classes:
-        raise UserError(f"The data set {data.name} has other classes than when {run.folder} was trained.")
+        raise UserError(
+            f"The data set {data.name} has other classes now than when {run.folder} was trained; "
+            "use the data it was trained on."
+        )
     data = replace(data, preprocessing=run.preprocessing)
     result = evaluate(load_method(run), data, split, device=pick_device(device))
-    run.write_json(evaluation_file(split), result.to_json())
+    run.save_evaluation(split, result.to_json())
     return result
-
-
-def evaluation_file(split: str) -> str:
-    """The file in a run folder that holds what was measured on a split."""
-    return f"eval-{split}.json"
 
 
 def _fit(

@@ -1,78 +1,119 @@
-"""One experiment from several seeds: a folder with a run for each of them, and their mean and spread."""
+"""A run group: one experiment with several seeds in one folder, with the mean and spread of their results."""
 
-import json
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from hff.errors import UserError
-from hff.experiment import Experiment, resume, train
+from hff.evaluation import Split
+from hff.experiment import Experiment, evaluate_run, resume, train
 from hff.training import Listener, Run
+from hff.training.run import evaluation_file, read_json, with_current_names, write_json
 
 SEEDS, SUMMARY = "seeds.json", "summary.json"
 
 
-def is_group(folder: Path) -> bool:
-    """Whether the folder holds runs of several seeds."""
-    return (folder / SEEDS).is_file()
+class RunGroup:
+    """The runs of one experiment with several seeds, each in its own folder inside the group's folder."""
 
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
 
-def create_group(folder: Path, experiment: Experiment, seeds: Sequence[int]) -> None:
-    """Writes down which seeds of which experiment the folder will hold."""
-    if len(set(seeds)) < len(seeds) or not seeds:
-        raise UserError(f"Give each seed once, and at least one, not {list(seeds)}.")
-    if (folder / "config.yaml").exists() or (is_group(folder) and runs(folder)):
-        raise UserError(
-            f"{folder} holds runs already: resume them with --resume {folder}, or choose another --out."
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / SEEDS, {"seeds": list(seeds), "config": experiment.to_mapping()})
+    @staticmethod
+    def exists(folder: Path | str) -> bool:
+        """Whether the folder contains a run group."""
+        return (Path(folder) / SEEDS).is_file()
 
+    @classmethod
+    def create(cls, folder: Path | str, experiment: Experiment, seeds: Sequence[int]) -> "RunGroup":
+        """Starts a group in a folder, which must not contain runs yet."""
+        if len(set(seeds)) < len(seeds) or not seeds:
+            raise UserError(f"Give at least one seed, and each seed once, not {list(seeds)}.")
+        group = cls(folder)
+        if Run.exists(folder) or (cls.exists(folder) and group.runs()):
+            raise UserError(f"{folder} already contains runs; resume them, or choose another folder.")
+        group.folder.mkdir(parents=True, exist_ok=True)
+        write_json(group.folder / SEEDS, {"seeds": list(seeds), "config": experiment.to_mapping()})
+        return group
 
-def runs(folder: Path) -> dict[int, Run]:
-    """The run of each seed, as far as they were begun."""
-    folders = {seed: folder / f"seed-{seed}" for seed in _read(folder)["seeds"]}
-    return {seed: Run(path) for seed, path in folders.items() if (path / "config.yaml").exists()}
+    @classmethod
+    def open(cls, folder: Path | str) -> "RunGroup":
+        """An existing group."""
+        if not cls.exists(folder):
+            raise UserError(f"{folder} does not contain runs with several seeds: it has no {SEEDS}.")
+        return cls(folder)
 
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds, including those that have not been trained yet."""
+        return list(read_json(self.folder / SEEDS)["seeds"])
 
-def train_group(
-    folder: Path,
-    *,
-    data_dir: Path | None = None,
-    device: str = "auto",
-    listener: Callable[[int], Listener] = lambda seed: Listener(),
-) -> dict[str, Any]:
-    """Trains every seed that is not finished yet, and writes mean and spread of all.
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment that all runs share, apart from the seed."""
+        config = with_current_names(read_json(self.folder / SEEDS)["config"])
+        return Experiment.from_saved(config, self.folder)
 
-    Args:
-        folder: made by `create_group`.
-        data_dir: where the files of data sets are.
-        device: what to train on.
-        listener: gives the listener for the run of a seed.
-    """
-    plan = _read(folder)
-    experiment = Experiment.from_mapping(plan["config"])
-    summaries = []
-    for seed in plan["seeds"]:
-        begun = runs(folder).get(seed)
-        if begun:
-            summary = resume(begun, data_dir=data_dir, device=device, listener=listener(seed))
-        else:
-            out = folder / f"seed-{seed}"
-            summary = train(
-                experiment.with_seed(seed), out, data_dir=data_dir, device=device, listener=listener(seed)
-            )
-        summaries.append(summary)
-    combined = {"seeds": plan["seeds"], **spread([{**summary, "seed": None} for summary in summaries])}
-    _write(folder / SUMMARY, combined)
-    return combined
+    def runs(self) -> dict[int, Run]:
+        """The runs that have been started, by seed."""
+        runs = {seed: self._run(seed) for seed in self.seeds}
+        return {seed: run for seed, run in runs.items() if Run.exists(run.folder)}
+
+    def train(
+        self,
+        *,
+        data_dir: Path | None = None,
+        device: str = "auto",
+        listener: Callable[[int], Listener] = lambda seed: Listener(),
+    ) -> dict[str, Any]:
+        """Trains every seed that is not finished, and saves the mean and spread of all summaries.
+
+        Args:
+            data_dir: the folder of data files.
+            device: the device to train on.
+            listener: returns the listener for the run of a seed.
+        """
+        started, summaries = self.runs(), []
+        for seed in self.seeds:
+            machine: dict[str, Any] = {"data_dir": data_dir, "device": device, "listener": listener(seed)}
+            if seed in started:
+                summary = resume(started[seed], **machine)
+            else:
+                summary = train(self.experiment.with_seed(seed), self._run(seed).folder, **machine)
+            summaries.append({**summary, "seed": None})
+        combined = {"seeds": self.seeds, **spread(summaries)}
+        write_json(self.folder / SUMMARY, combined)
+        return combined
+
+    def evaluate(
+        self, split: Split = "test", *, data_dir: Path | None = None, device: str = "auto"
+    ) -> dict[str, Any]:
+        """Evaluates every run that has been started, and saves the mean and spread of the results.
+
+        The confusion matrices are only saved with the individual runs.
+        """
+        runs = self.runs()
+        if not runs:
+            raise UserError(f"No run in {self.folder} has been started yet; train it first.")
+        results = [
+            evaluate_run(run, split, data_dir=data_dir, device=device).to_json() for run in runs.values()
+        ]
+        for result in results:
+            del result["confusion"]
+        combined = {"seeds": list(runs), **spread(results)}
+        write_json(self.folder / evaluation_file(split), combined)
+        return combined
+
+    def _run(self, seed: int) -> Run:
+        return Run(self.folder / f"seed-{seed}")
 
 
 def spread(results: Sequence[Any]) -> Any:
-    """Several results as one: numbers become {mean, std}, what else is equal everywhere stays, the rest goes.
+    """Combines several results into one.
 
-    The standard deviation is the sample's (n - 1), and None where there is one result only.
+    Numbers become {mean, std}. Other values are kept if they are equal in all results, and dropped otherwise.
+    The standard deviation is that of a sample (n - 1). It is None if there is only one result.
     """
     first = results[0]
     if isinstance(first, dict):
@@ -85,15 +126,3 @@ def spread(results: Sequence[Any]) -> Any:
         std = statistics.stdev(results) if len(results) > 1 else None
         return {"mean": statistics.fmean(results), "std": std}
     return first if all(result == first for result in results) else None
-
-
-def _read(folder: Path) -> dict[str, Any]:
-    try:
-        plan: dict[str, Any] = json.loads((folder / SEEDS).read_text(encoding="utf-8"))
-        return plan
-    except (OSError, ValueError) as error:
-        raise UserError(f"{folder / SEEDS} cannot be read ({error}).") from None
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

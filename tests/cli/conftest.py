@@ -1,4 +1,4 @@
-"""Runs and answers of the command line, in this process."""
+"""Fixtures that run commands in this process."""
 
 import json
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Answer = Callable[[list[str]], Any]
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -40,13 +40,13 @@ def images(tmp_path: Path) -> Path:
     (folder / "more").mkdir(parents=True)
     for name in ("b.png", "a.png", "more/c.png"):
         Image.fromarray(np.arange(100, dtype=np.uint8).reshape(10, 10)).save(folder / name)
-    (folder / "notes.txt").write_text("no image")
+    (folder / "notes.txt").write_text("not an image")
     return folder
 
 
 @pytest.fixture
 def answer(capsys: pytest.CaptureFixture[str]) -> Answer:
-    """Runs a command with --json and gives its one document."""
+    """A function that runs a command with --json and returns the document it prints."""
 
     def ask(argv: list[str]) -> Any:
         assert main([*argv, "--json"]) == 0

@@ -1,4 +1,4 @@
-"""`hff list`, `data`, `eval` and `predict`, in this process."""
+"""`hff list`, `data`, `eval` and `predict`."""
 
 import csv
 import io
@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ TINY = ["--network.widths", "32,16", "--epochs", "1"]
 Answer = Callable[[list[str]], Any]
 
 
-def test_list_answers_in_tables_and_in_json(answer: Answer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_prints_tables_and_json(answer: Answer, capsys: pytest.CaptureFixture[str]) -> None:
     known: dict[str, Iterable[str]] = {
         "methods": methods,
         "networks": networks,
@@ -40,18 +41,30 @@ def test_list_answers_in_tables_and_in_json(answer: Answer, capsys: pytest.Captu
         assert {line.split()[0] for line in lines[1:]} == set(registry)
 
 
-def test_data_list_says_where_the_files_are(answer: Answer, tmp_path: Path) -> None:
+def test_a_broken_package_does_not_break_the_list(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = EntryPoint("broken", "no_such_package:Method", methods.group)
+    monkeypatch.setattr(methods, "_entry_points", {"broken": point}, raising=False)
+    assert main(["list", "methods", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert {entry["name"] for entry in json.loads(printed.out)} == set(methods) - {"broken"}
+    assert printed.err.startswith("hff: The method 'broken' of no_such_package:Method cannot be loaded")
+    assert printed.err.count("\n") == 1
+
+
+def test_data_list_shows_where_the_files_are(answer: Answer, tmp_path: Path) -> None:
     entries = {entry["name"]: entry for entry in answer(["data", "list", "--data-dir", str(tmp_path)])}
     assert set(entries) == set(datasets)
     assert entries["digits"]["source"] == "scikit-learn"
 
 
-def test_data_get_refuses_what_has_no_files(capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_get_refuses_a_data_set_without_files(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "get", "digits"]) == 1
-    assert "nothing to fetch for digits" in capsys.readouterr().err
+    assert "digits: it comes from scikit-learn" in capsys.readouterr().err
 
 
-def test_eval_reads_the_test_split_and_writes_it_down(run: Path, answer: Answer) -> None:
+def test_eval_measures_the_test_split_and_saves_the_result(run: Path, answer: Answer) -> None:
     result = answer(["eval", str(run)])
     assert (result["split"], result["samples"]) == ("test", 360)
     assert [layer["layer"] for layer in result["layers"]] == [0, 1]
@@ -61,7 +74,7 @@ def test_eval_reads_the_test_split_and_writes_it_down(run: Path, answer: Answer)
     assert {"run": str(run), **written} == result
 
 
-def test_eval_on_validation_is_what_the_training_saw(run: Path, answer: Answer) -> None:
+def test_eval_on_validation_equals_the_summary(run: Path, answer: Answer) -> None:
     result = answer(["eval", str(run), "--split", "validation"])
     summary = json.loads((run / "summary.json").read_text())
     assert {str(r["layer"]): r["accuracy"] for r in result["layers"]} == summary["validation_accuracy"]
@@ -93,13 +106,13 @@ def test_long_class_names_are_numbered_in_the_matrix(capsys: pytest.CaptureFixtu
     assert rows[1].split() == ["1", "cat", ".", "7", "3"]
 
 
-def test_of_many_classes_the_worst_pairs_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_many_classes_the_most_confused_pairs_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     show_confusions(evaluation([f"class{i}" for i in range(30)], {(3, 4): 2, (5, 6): 9}))
     _, _, *rows = capsys.readouterr().out.splitlines()
     assert [row.split() for row in rows] == [["class5", "class6", "9"], ["class3", "class4", "2"]]
 
 
-def test_data_of_ones_own_from_training_to_eval(answer: Answer) -> None:
+def test_training_and_evaluation_on_an_npz_file(answer: Answer) -> None:
     labels = np.arange(120) % 3
     x = np.random.default_rng(0).normal(size=(120, 5)) + 3 * labels[:, None]
     np.savez("mine.npz", x=x[:90], y=labels[:90], x_test=x[90:], y_test=labels[90:])
@@ -112,7 +125,7 @@ def test_data_of_ones_own_from_training_to_eval(answer: Answer) -> None:
     assert result["accuracy"] > 0.6
 
 
-def test_a_terminal_sees_how_far_a_file_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_terminal_shows_the_progress_of_a_download(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -144,12 +157,12 @@ def test_seeds_are_trained_resumed_and_evaluated_together(
     assert "±" in capsys.readouterr().out
 
 
-def test_predict_gives_the_opinion_of_each_layer(run: Path, images: Path, answer: Answer) -> None:
+def test_predict_prints_the_prediction_of_each_layer(run: Path, images: Path, answer: Answer) -> None:
     predictions = answer(["predict", str(run), str(images), str(images / "b.png")])["predictions"]
     names = [Path(each["file"]).relative_to(images).as_posix() for each in predictions]
     assert names == ["a.png", "b.png", "more/c.png", "b.png"]
     for each in predictions:
-        assert [opinion["layer"] for opinion in each["layers"]] == [0, 1]
+        assert [layer["layer"] for layer in each["layers"]] == [0, 1]
         assert each["layers"][-1]["class"] == each["class"] in "0123456789"
         assert each["layers"][-1]["score"] == pytest.approx(each["score"], abs=1e-5)
 
@@ -169,10 +182,10 @@ def test_predict_writes_csv_and_a_table(run: Path, images: Path, capsys: pytest.
     [
         ("images/notes.txt", "cannot be read as an image", 1),
         ("nowhere.png", "There is no file or folder nowhere.png.", 2),
-        ("empty", "The folder empty holds no images.", 2),
+        ("empty", "The folder empty contains no images.", 2),
     ],
 )
-def test_predict_refuses_what_is_no_image(
+def test_predict_refuses_missing_and_unreadable_images(
     path: str, message: str, code: int, run: Path, images: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("empty").mkdir()
@@ -180,7 +193,7 @@ def test_predict_refuses_what_is_no_image(
     assert message in capsys.readouterr().err
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
+def test_a_closed_pipe_is_not_an_error() -> None:
     command = [sys.executable, "-m", "hff", "list", "recipes"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -12,7 +12,7 @@ import yaml
 from rich.console import Console
 
 from hff.cli import main
-from hff.cli.compare import DISPENSABLE, seconds, table_of
+from hff.cli.compare import OPTIONAL_COLUMNS, seconds, table_of
 from hff.cli.parsing import UsageError
 from hff.comparison import MethodResult
 
@@ -23,43 +23,44 @@ TINY = ["compare", *SMALL, "--methods", "sff,backprop", "--epochs", "1"]
 
 @pytest.fixture(autouse=True)
 def known_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fresh processes take their time, and are tested elsewhere."""
+    """Measuring memory starts a process, which is slow and tested elsewhere."""
     monkeypatch.setattr("hff.comparison.compare.peak_memory", lambda *_: 12_300_000)
 
 
-def test_it_says_first_how_long_it_takes_then_trains_and_shows_one_table(
+def test_it_estimates_the_time_then_trains_and_shows_a_table(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main([*TINY[:-2], "--budget", "0.05s"]) == 0
-    said = capsys.readouterr().out
-    lines = said.splitlines()
+    printed = capsys.readouterr().out
+    lines = printed.splitlines()
     assert lines[0] == "2 methods on digits (limit 200), mlp: 0.05 s of training each, batches of 64, seed 0"
     assert re.match(
-        r"about \d+ s to go: 0 s training, \d+ s validation and test, \d+ s measuring mem", lines[1]
+        r"about \d+ s left: 0 s training, \d+ s validation and test, \d+ s measuring mem", lines[1]
     )
     assert re.match(r"1/2  sff       mlp 16-12 +\d+\.\d\d % on validation  0\.\d s of training", lines[3])
     header = next(line for line in lines if "claimed %" in line)
     for column in ("validation %", "test %", "training s", "MB", "passes", "s / 10,000"):
         assert column in header
     folder = Path("runs/compare-digits-mlp-0.05s-seed0")
-    assert f"The table is in {folder}: comparison.csv, comparison.md, comparison.png" in said
+    assert f"The table is in {folder} (comparison.csv, comparison.md, comparison.png)" in printed
     assert sorted(path.name for path in folder.iterdir()) == [
-        "backprop", "comparison.csv", "comparison.md", "comparison.png", "sff", "terms.json",
+        "backprop", "comparison.csv", "comparison.md", "comparison.png", "settings.json", "sff",
     ]  # fmt: skip
     config = yaml.safe_load((folder / "sff" / "config.yaml").read_text())
     assert (config["seconds"], config["batch_size"], config["data"]["limit"]) == (0.05, 64, 200)
 
     assert main([*TINY[:-2], "--budget", "0.05s"]) == 0
     again = capsys.readouterr().out.splitlines()
-    assert again[1] == "all of them are trained already"
+    assert again[1] == "all methods are already trained"
     assert again[-1] == lines[-1]
     assert main(["eval", str(folder / "sff"), "--split", "validation"]) == 0
 
 
-def test_answers_in_json_and_resumes(answer: Answer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_and_resuming(answer: Answer, capsys: pytest.CaptureFixture[str]) -> None:
     first = answer([*TINY, "--out", "here"])
-    assert [row["method"] for row in first["rows"]] == [
-        row["method"] for row in sorted(first["rows"], key=lambda row: -row["validation_accuracy"])
+    assert [result["method"] for result in first["results"]] == [
+        result["method"]
+        for result in sorted(first["results"], key=lambda result: -result["validation_accuracy"])
     ]
     assert first["folder"] == "here"
     assert first["epochs"] == 1
@@ -69,13 +70,13 @@ def test_answers_in_json_and_resumes(answer: Answer, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out == ""
 
 
-def test_refused_methods_are_named_with_their_reasons(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unsupported_methods_are_listed_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", *SMALL, "--methods", "backprop,cwconv", "--epochs", "1"]) == 0
-    said = capsys.readouterr().out
-    assert "\ncwconv is left out: Channel-wise Competitive Learning trains conv layers only" in said
+    printed = capsys.readouterr().out
+    assert "\ncwconv is left out: Channel-wise Competitive Learning" in printed
 
 
-def test_a_stop_says_how_to_go_on(
+def test_an_interrupt_prints_the_command_that_resumes(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupt(*_: Any, **__: Any) -> Any:
@@ -83,7 +84,7 @@ def test_a_stop_says_how_to_go_on(
 
     monkeypatch.setattr("hff.comparison.compare.train", interrupt)
     assert main([*TINY, "--out", "here"]) == 130
-    assert capsys.readouterr().err == "hff: Stopped; go on with `hff compare --resume here`.\n"
+    assert capsys.readouterr().err == "hff: Interrupted; resume with `hff compare --resume here`.\n"
 
 
 @pytest.mark.parametrize(
@@ -101,12 +102,12 @@ def test_a_stop_says_how_to_go_on(
         (["--network", "mpl"], "Unknown network 'mpl'; did you mean 'mlp'?"),
         (["--data", "digit"], "Unknown data set 'digit'; did you mean 'digits'?"),
         (["--data.limits", "3"], "Unknown flag '--data.limits'; did you mean '--data.limit'?"),
-        (["--resume", "nowhere"], "nowhere holds no comparison: it has no terms.json."),
-        (["--resume", "x", "--seed", "3"], "--resume takes all settings from the run; leave 'seed' out."),
+        (["--resume", "nowhere"], "nowhere does not contain a comparison: it has no settings.json."),
+        (["--resume", "x", "--seed", "3"], "--resume takes all settings from the folder; remove 'seed'."),
         (["--network", "vgg11"], "Network 'vgg11' needs images of 32x32 pixels or more, not 8x8."),
     ],
 )
-def test_mistakes_get_one_sentence_and_nothing_is_begun(
+def test_a_mistake_is_one_sentence_and_nothing_is_trained(
     argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["compare", *argv]) == 2
@@ -114,31 +115,31 @@ def test_mistakes_get_one_sentence_and_nothing_is_begun(
     assert not Path("runs").exists()
 
 
-def test_changed_settings_in_the_same_folder_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_settings_in_the_same_folder_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*TINY, "--out", "here", "--quiet"]) == 0
     assert main([*TINY, "--out", "here", "--batch-size", "32"]) == 2
-    said = "hff: here holds a comparison with batch_size 64, not 32; choose another folder with --out.\n"
-    assert capsys.readouterr().err == said
+    printed = "hff: here contains a comparison with batch_size 64, not 32; choose another folder.\n"
+    assert capsys.readouterr().err == printed
 
 
-def test_without_matplotlib_all_else_is_there(
+def test_without_matplotlib_only_the_figure_is_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert main([*TINY, "--out", "here"]) == 0
-    said = capsys.readouterr().out
-    assert "pip install 'hff[plots]'" in said.splitlines()[-1]
+    printed = capsys.readouterr().out
+    assert "pip install 'hff[plots]'" in printed.splitlines()[-1]
     assert Path("here/comparison.csv").exists()
     assert not Path("here/comparison.png").exists()
 
 
 @pytest.mark.parametrize(("width", "without"), [(200, 0), (100, 1), (80, 3)])
-def test_a_narrow_terminal_gets_the_columns_that_matter(width: int, without: int) -> None:
+def test_a_narrow_terminal_drops_optional_columns(width: int, without: int) -> None:
     facts = (90.12, 89.34, "89.96 ± 0.10", 600.0, 10.5, 60.1, 123.4, 10, 13.5, 10_000, 1e-3, None)
-    rows = [MethodResult("predictive_coding", "Predictive Coding", "cnn 30-60", *facts)]
-    table = table_of(rows, width)
+    results = [MethodResult("predictive_coding", "Predictive Coding", "cnn 30-60", *facts)]
+    table = table_of(results, width)
     headers = [str(column.header) for column in table.columns]
-    assert set(DISPENSABLE) - set(headers) >= set(DISPENSABLE[:without])
+    assert set(OPTIONAL_COLUMNS) - set(headers) >= set(OPTIONAL_COLUMNS[:without])
     assert {"method", "validation %", "test %", "claimed %", "MB", "passes", "s / 10,000"} <= set(headers)
     text = io.StringIO()
     Console(file=text, width=width).print(table)
@@ -149,7 +150,7 @@ def test_a_narrow_terminal_gets_the_columns_that_matter(width: int, without: int
 @pytest.mark.parametrize(
     ("text", "value"), [("90", 90), ("1.5s", 1.5), ("2m", 120), ("2 min", 120), ("1h", 3600)]
 )
-def test_times_are_read_as_typed(text: str, value: float) -> None:
+def test_budgets_are_parsed(text: str, value: float) -> None:
     assert seconds(text) == value
     with pytest.raises(UsageError):
         seconds(f"-{text}")

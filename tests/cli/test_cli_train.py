@@ -1,4 +1,4 @@
-"""`hff train` and what all verbs share, in this process, but where nothing else shows the truth."""
+"""`hff train`, and what all verbs share. Commands run in this process where possible."""
 
 import errno
 import json
@@ -48,7 +48,7 @@ def test_version_and_no_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert "usage" in capsys.readouterr().out
 
 
-def test_train_help_shows_the_chosen_parts_with_the_values_of_the_recipe(
+def test_train_help_shows_the_options_of_the_selected_parts_with_the_recipe_values(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     main(["train", "paper_mnist_cnn", "--help"])
@@ -84,13 +84,13 @@ def test_train_help_shows_the_chosen_parts_with_the_values_of_the_recipe(
         (["train", "--device", "abacus"], "Device 'abacus' is not available here"),
         (["train", "--seed", "1", "--seeds", "1,2"], "either --seed or --seeds"),
         (["train", "--seeds", "1,x"], "--seeds must be a list of whole numbers"),
-        (["train", "--seeds", "1,1"], "Give each seed once"),
-        (["train", "--resume", "nowhere"], "nowhere is no run folder"),
+        (["train", "--seeds", "1,1"], "each seed once"),
+        (["train", "--resume", "nowhere"], "nowhere is not a run folder"),
         (
             ["train", "--resume", "nowhere", "--epochs", "3"],
-            "takes all settings from the run; leave 'epochs' out",
+            "takes all settings from the folder; remove 'epochs'.",
         ),
-        (["train", "--resume", "nowhere", "digits"], "leave 'digits' out"),
+        (["train", "--resume", "nowhere", "digits"], "remove 'digits'."),
         (["train", "--network", "vgg11"], "needs images of 32x32 pixels"),
         (["train", "--data", "folder"], "needs a path"),
         (["list", "method"], "Unknown list 'method'; did you mean 'methods'?"),
@@ -98,9 +98,9 @@ def test_train_help_shows_the_chosen_parts_with_the_values_of_the_recipe(
         (["data", "fetch"], "Unknown action 'fetch'"),
         (["data", "get"], "Say which data set to get"),
         (["data", "get", "mnits"], "Unknown data set 'mnits'; did you mean 'mnist'?"),
-        (["eval", "nowhere"], "nowhere is no run folder"),
+        (["eval", "nowhere"], "nowhere is not a run folder"),
         (["eval", "nowhere", "--split", "tset"], "Argument --split: invalid choice: 'tset'"),
-        (["predict", "nowhere", "x.png"], "nowhere is no run folder"),
+        (["predict", "nowhere", "x.png"], "nowhere is not a run folder"),
     ],
 )
 def test_a_mistake_is_one_line_on_standard_error_and_code_2(
@@ -115,7 +115,7 @@ def test_a_mistake_is_one_line_on_standard_error_and_code_2(
     assert not list(Path().glob("runs/*/config.yaml"))
 
 
-def test_underscores_and_dashes_are_one_flag(answer: Answer) -> None:
+def test_flags_may_have_underscores_or_dashes(answer: Answer) -> None:
     summary = answer(
         ["train", "--network.widths=8", "--epochs", "1", "--batch_size", "100", "--data_dir", "x"]
     )
@@ -123,7 +123,7 @@ def test_underscores_and_dashes_are_one_flag(answer: Answer) -> None:
     assert config["batch_size"] == 100
 
 
-def test_train_tells_every_epoch_the_layers_the_folder_and_what_to_do_next(
+def test_train_prints_epochs_layers_and_the_next_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["train", "--network.widths", "16,16", "--epochs", "2"]) == 0
@@ -143,7 +143,7 @@ def test_train_answers_in_json(answer: Answer) -> None:
     assert set(summary["validation_accuracy"]) == {"0", "1"}
 
 
-def test_flags_go_on_top_of_a_recipe_file_and_all_is_written_down(answer: Answer) -> None:
+def test_flags_override_a_recipe_file_and_the_config_has_all_settings(answer: Answer) -> None:
     Path("mine.yaml").write_text(
         "method: {name: hff, temperature: 5, lse: mean}\nnetwork: {widths: [8]}\nepochs: 1\n"
     )
@@ -155,7 +155,7 @@ def test_flags_go_on_top_of_a_recipe_file_and_all_is_written_down(answer: Answer
     assert config["network"]["widths"] == [8]
 
 
-def test_another_method_by_flag_drops_the_options_of_the_recipes(answer: Answer) -> None:
+def test_selecting_another_method_drops_the_options_of_the_recipe(answer: Answer) -> None:
     Path("mine.yaml").write_text("method: {name: hff, temperature: 5}\nnetwork: {widths: [8]}\nepochs: 1\n")
     summary = answer(["train", "mine.yaml", "--method", "backprop"])
     assert summary["run"] == "runs/digits_mlp_backprop-seed0"
@@ -164,14 +164,14 @@ def test_another_method_by_flag_drops_the_options_of_the_recipes(answer: Answer)
     assert config["network"]["widths"] == [8]
 
 
-def test_a_folder_in_use_is_left_alone(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_with_a_run_is_not_overwritten(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (run / "config.yaml").read_text()
     assert main(["train", *TINY, "--out", str(run)]) == 2
-    assert "holds a run already" in capsys.readouterr().err
+    assert "already contains a run" in capsys.readouterr().err
     assert (run / "config.yaml").read_text() == before
 
 
-def test_an_unwritable_folder_is_found_before_the_training(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unwritable_folder_is_reported_before_the_training(capsys: pytest.CaptureFixture[str]) -> None:
     Path("file").write_text("in the way")
     assert main(["train", *TINY, "--out", "file/run"]) == 1
     printed = capsys.readouterr()
@@ -179,38 +179,38 @@ def test_an_unwritable_folder_is_found_before_the_training(capsys: pytest.Captur
     assert "epoch" not in printed.out
 
 
-def test_resume_of_a_finished_run_gives_its_summary(run: Path, answer: Answer) -> None:
+def test_resuming_a_finished_run_prints_its_summary(run: Path, answer: Answer) -> None:
     summary = answer(["train", "--resume", str(run)])
     assert summary == {"run": str(run), **json.loads((run / "summary.json").read_text())}
 
 
-def test_missing_files_are_fetched_before_the_training(
+def test_missing_files_are_downloaded_before_the_training(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def offline(name: str, data_dir: Path | None, on_progress: object = None) -> None:
-        raise UserError(f"{name} cannot be fetched to {data_dir}.")
+        raise UserError(f"{name} cannot be downloaded to {data_dir}.")
 
-    monkeypatch.setattr("hff.data.status", lambda name, data_dir: {"path": None, "source": "not found"})
+    monkeypatch.setattr("hff.data.needs_download", lambda *_: True)
     monkeypatch.setattr("hff.data.get", offline)
     assert main(["train", "mnist_mlp", "--data-dir", "here"]) == 2
-    assert capsys.readouterr().err == "hff: mnist cannot be fetched to here.\n"
+    assert capsys.readouterr().err == "hff: mnist cannot be downloaded to here.\n"
 
 
-def test_an_interrupted_training_says_how_to_go_on_and_does(
+def test_an_interrupted_training_prints_the_command_that_resumes_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(LineDisplay, "epoch_ended", lambda self, record: signal.raise_signal(signal.SIGTERM))
         assert main(["train", "--network.widths", "16", "--epochs", "3"]) == 130
     printed = capsys.readouterr()
-    assert printed.err == "hff: Stopped; go on with `hff train --resume runs/digits-seed0`.\n"
+    assert printed.err == "hff: Interrupted; resume with `hff train --resume runs/digits-seed0`.\n"
     assert main(["train", "--resume", "runs/digits-seed0"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "resumed at" in lines[0]
     assert [line.split("  ")[0] for line in lines[1:3]] == ["epoch 2/3", "epoch 3/3"]
 
 
-def test_an_interrupt_before_there_is_a_run_offers_nothing_to_resume(
+def test_an_interrupt_before_the_run_starts_offers_nothing_to_resume(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:
@@ -218,18 +218,18 @@ def test_an_interrupt_before_there_is_a_run_offers_nothing_to_resume(
 
     monkeypatch.setattr("hff.experiment.load_data", interrupted)
     assert main(["train"]) == 130
-    assert capsys.readouterr().err == "hff: Stopped.\n"
+    assert capsys.readouterr().err == "hff: Interrupted.\n"
 
 
-def test_a_failure_on_the_way_is_code_1(
+def test_a_failure_during_training_is_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(self: object, record: object) -> None:
-        raise UserError("The loss is not finite any more.")
+        raise UserError("The loss is not finite.")
 
     monkeypatch.setattr(LineDisplay, "epoch_ended", fail)
     assert main(["train", *TINY]) == 1
-    assert capsys.readouterr().err == "hff: The loss is not finite any more.\n"
+    assert capsys.readouterr().err == "hff: The loss is not finite.\n"
 
 
 def test_a_full_disk_is_one_sentence(

@@ -47,7 +47,7 @@ def test_rows_join_losses_and_accuracies_by_layer_in_order() -> None:
     assert list(rows({"network": 0.25}, {"2": 0.5})) == [("2", "", "50.00 %"), ("network", "0.2500", "")]
 
 
-def test_a_stream_that_is_no_terminal_gets_lines() -> None:
+def test_a_stream_that_is_not_a_terminal_gets_lines() -> None:
     stream = io.StringIO()
     with display("runs/x", stream=stream) as listener:
         assert isinstance(listener, LineDisplay)
@@ -59,7 +59,7 @@ def test_a_stream_that_is_no_terminal_gets_lines() -> None:
     assert second.startswith("epoch 3/15")
 
 
-def test_quiet_is_silent() -> None:
+def test_quiet_prints_nothing() -> None:
     stream = io.StringIO()
     with display("runs/x", quiet=True, stream=stream) as listener:
         assert type(listener) is Listener
@@ -96,5 +96,5 @@ def test_the_live_table_follows_steps_and_epochs() -> None:
     live.stepped(progress())
     shown = screen()
     assert "epoch 4/15" in shown
-    assert "0.3111" in shown, "the loss of a layer at rest stays"
+    assert "0.3111" in shown, "the loss of a frozen layer stays"
     assert "0.5000" in shown

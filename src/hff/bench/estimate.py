@@ -1,4 +1,4 @@
-"""How long a comparison will take, from a few steps and predictions of each method."""
+"""Estimates of the time that trainings take, from a few steps and predictions of each method."""
 
 import statistics
 from collections.abc import Iterable
@@ -21,41 +21,48 @@ from hff.training.fit import wait_for
 from hff.training.plan import RECORDS
 
 PREDICTIONS = 250
-"""How many are timed at once."""
+"""Predictions that are timed together."""
+PREDICTING = -1
+"""Stands for predictions where a number stands for a stage."""
 ROUNDS = 3
+"""How often each task is timed. The median counts."""
 
 
 class Candidate(Protocol):
-    """A training whose cost is wanted."""
+    """A training to estimate."""
 
     @property
-    def experiment(self) -> Experiment: ...
+    def experiment(self) -> Experiment:
+        """The experiment to train."""
 
     @property
-    def stages(self) -> tuple[Stage, ...]: ...
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages of the training that last at least an epoch."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a method takes on this machine."""
+    """The cost of a method on this machine."""
 
     step_seconds: tuple[float, ...]
-    """Of a training step of each stage."""
+    """Seconds of a training step, for each stage."""
     prediction_seconds: float
-    """Of one prediction."""
+    """Seconds of one prediction."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """How long the rest of a comparison takes, in seconds."""
+    """The remaining time of one or more trainings, in seconds."""
 
     training: float = 0.0
     evaluation: float = 0.0
-    """Validation and test."""
+    """Time of validation and test."""
     memory: float = 0.0
+    """Time of measuring memory."""
 
     @property
     def total(self) -> float:
+        """The sum of all parts."""
         return self.training + self.evaluation + self.memory
 
     def __add__(self, other: "Estimate") -> "Estimate":
@@ -67,40 +74,43 @@ class Estimate:
 def measure_costs(
     candidates: Iterable[Candidate], in_shape: tuple[int, ...], classes: int, device: torch.device
 ) -> dict[str, Cost]:
-    """The costs of methods that take turns, so that what else the machine does falls on all alike."""
+    """Measures the cost of each method.
+
+    The methods take turns, so that other load on the machine affects all of them alike.
+    """
     candidates = list(candidates)
     tasks: dict[tuple[str, int], Task] = {}
     for candidate in candidates:
         tasks |= _tasks(candidate, in_shape, classes, device)
     seconds = {key: statistics.median(each) for key, each in interleaved(tasks, ROUNDS).items()}
-    return {
-        each.experiment.method.name: Cost(
-            tuple(seconds[each.experiment.method.name, number] for number in range(len(each.stages))),
-            seconds[each.experiment.method.name, -1] / PREDICTIONS,
-        )
-        for each in candidates
-    }
+    costs = {}
+    for candidate in candidates:
+        name = candidate.experiment.method.name
+        steps = tuple(seconds[name, number] for number in range(len(candidate.stages)))
+        costs[name] = Cost(steps, seconds[name, PREDICTING] / PREDICTIONS)
+    return costs
 
 
 def _tasks(
     candidate: Candidate, in_shape: tuple[int, ...], classes: int, device: torch.device
 ) -> dict[tuple[str, int], Task]:
-    """One step of each stage, by its number, and predictions under -1."""
-    settings = candidate.experiment.training
-    method = candidate.experiment.create_method(in_shape, classes).to(device)
+    """The tasks of a method by (name, number of the stage), and its predictions by (name, PREDICTING)."""
+    experiment = candidate.experiment
+    name, settings = experiment.method.name, experiment.training
+    method = experiment.create_method(in_shape, classes).to(device)
     tasks: dict[tuple[str, int], Task] = {}
     for number, stage in enumerate(candidate.stages):
         size = stage.batch_size or settings.batch_size
         batch = random_batch(in_shape, classes, size, views=method.views).to(device)
-        tasks[candidate.experiment.method.name, number] = _to_the_end(
-            training_steps(method, stage, settings, [batch]), device
-        )
+        tasks[name, number] = _synchronized(training_steps(method, stage, settings, [batch]), device)
     images = random_batch(in_shape, classes, PREDICTIONS).to(device).x
-    tasks[candidate.experiment.method.name, -1] = _to_the_end(predictions(method, [images]), device)
+    tasks[name, PREDICTING] = _synchronized(predictions(method, [images]), device)
     return tasks
 
 
-def _to_the_end(task: Task, device: torch.device) -> Task:
+def _synchronized(task: Task, device: torch.device) -> Task:
+    """The task, including the wait for the device to complete it."""
+
     def run() -> None:
         task()
         wait_for(device)
@@ -118,16 +128,16 @@ def estimate(
     spent: float = 0.0,
     seen: int = 0,
 ) -> Estimate:
-    """The rest of one method's training, and its evaluation.
+    """Estimates the rest of a training and its evaluation.
 
     Args:
         candidate: the training.
-        cost: what it takes here.
-        train: samples of the training split.
-        validation: samples of the validation split.
-        test: samples of the test split.
-        spent: training seconds spent already.
-        seen: samples trained on already.
+        cost: its measured cost.
+        train: size of the training split.
+        validation: size of the validation split.
+        test: size of the test split.
+        spent: seconds that it has been trained already.
+        seen: samples that it has been trained on already.
     """
     settings = candidate.experiment.training
     epoch = epoch_seconds(candidate.stages, cost.step_seconds, settings, train)
@@ -138,6 +148,6 @@ def estimate(
     else:
         training = max(0.0, settings.seconds - spent)
         records = min(RECORDS * training / settings.seconds, training / epoch) + len(candidate.stages)
-    # After the test each layer's scale is fitted to the validation split.
+    # After the training, the scale of each layer is fitted on the validation split once.
     evaluated = (records + 1) * validation + test
     return Estimate(training, evaluated * cost.prediction_seconds)

@@ -1,4 +1,4 @@
-"""The command `hff`. Nothing slow is imported before a verb needs it, so help answers at once."""
+"""The command `hff`. Slow imports happen inside the verbs, so that help is fast."""
 
 import os
 import sys
@@ -9,15 +9,15 @@ from hff.cli.parsing import UsageError
 from hff.errors import UserError, unknown
 
 VERBS = {
-    "train": "train a method on a network and data, by recipe or flags",
-    "eval": "measure a run, layer by layer",
-    "predict": "classify images with a run, and show what each layer thinks",
-    "compare": "train all methods on equal terms, and rank them",
+    "train": "train a method on a network and a data set",
+    "eval": "evaluate a run, layer by layer",
+    "predict": "classify images with a run, and show the prediction of each layer",
+    "compare": "train all methods with the same settings, and rank them",
     "list": "list methods, networks, datasets or recipes",
-    "data": "list data sets, and fetch their files",
+    "data": "list data sets, and download them",
 }
 MODULES = {"eval": "evaluate", "list": "listing"}
-"""Where a verb's module has another name than the verb."""
+"""Modules whose name differs from that of their verb."""
 
 HELP = """usage: hff VERB ...
 
@@ -26,12 +26,12 @@ Train deep networks without backpropagation through depth.
 verbs:
 {verbs}
 
-Start with `hff train`, which takes seconds; `hff VERB --help` says more.
+Start with `hff train`, which takes a few seconds. `hff VERB --help` describes a verb.
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command line and gives the exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    """Runs a command line. Returns the exit code: 0 success, 1 failure, 2 wrong usage, 130 interrupted."""
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
@@ -41,9 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         return _fail(str(error), 1)
     except KeyboardInterrupt as interrupt:
-        return _fail(str(interrupt) or "Stopped.", 130)
+        return _fail(str(interrupt) or "Interrupted.", 130)
     except BrokenPipeError:
-        # The reader went away (`| head`); otherwise Python would complain once more when it flushes at exit.
+        # The reader closed the pipe (`| head`). Without this, Python would report another error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:

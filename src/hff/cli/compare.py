@@ -1,15 +1,16 @@
-"""`hff compare`: all methods on equal terms, in one table and one figure."""
+"""`hff compare`: train several methods with the same settings and rank them in a table and a figure."""
 
 import argparse
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hff.cli.flags import add_field, add_part, fetch_data, refuse_settings, scan_arguments, settings_in
 from hff.cli.output import write, write_json
 from hff.cli.parsing import Parser, UsageError, configuring
-from hff.cli.train import add_field, add_part, fetch_data, refuse_settings, spoken_choices
 from hff.errors import UserError
 
 if TYPE_CHECKING:
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
     from hff.comparison import Comparison, ComparisonSettings, MethodResult
 
 SMALL_DATA, SMALL_BUDGET, BUDGET = "digits", "5s", "60s"
-"""What is compared when nothing is said takes a few minutes; all other data get a minute for each method."""
+"""The default comparison takes a few minutes. On other data, each method gets a minute."""
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 WIDE = 200
-"""Columns of text where no terminal limits them."""
-DISPENSABLE = ("epochs", "training s", "network", "s / epoch")
-"""Columns that a narrow terminal does without, in this order."""
+"""The width of the table if the output is not a terminal."""
+OPTIONAL_COLUMNS = ("epochs", "training s", "network", "s / epoch")
+"""Columns that are dropped on narrow terminals, in this order."""
 TRAINING = ("epochs", "batch_size", "learning_rate")
-"""The settings of a training that may be set for all methods."""
+"""The training settings that can be set for all methods."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -33,7 +34,7 @@ def main(argv: Sequence[str]) -> None:
     from hff.training import pick_device
 
     with configuring():
-        parser = flags_of(spoken_choices(argv))
+        parser = flags_of(scan_arguments(argv))
         given = parser.read(argv)
         if given is None:
             return
@@ -41,47 +42,46 @@ def main(argv: Sequence[str]) -> None:
         machine: dict[str, Any] = {"data_dir": given.data_dir, "device": given.device}
         if given.resume:
             refuse_settings(given)
-            out = given.resume
-            comparison = Comparison.open(out, **machine)
+            comparison = Comparison.open(given.resume, **machine)
         else:
-            terms = settings_of(given)
-            out = given.out or default_folder(terms)
-            fetch_data(terms.data, given.data_dir, given.quiet or given.json)
+            settings = settings_of(given)
+            out = given.out or default_folder(settings)
+            fetch_data(settings.data, given.data_dir, given.quiet or given.json)
             names = given.methods and [name.strip() for name in given.methods.split(",")]
-            comparison = Comparison(out, terms, names, **machine)
-    rows = _run(comparison, quiet=given.quiet or given.json)
-    figure = _draw(comparison, rows)
-    _answer(comparison, rows, figure, given)
+            comparison = Comparison(out, settings, names, **machine)
+    results = _run(comparison, quiet=given.quiet or given.json)
+    figure = _draw(comparison, results)
+    _answer(comparison, results, figure, given)
 
 
-def flags_of(spoken: Mapping[str, str]) -> Parser:
-    """The parser for the data set and, where one is chosen, the network."""
+def flags_of(scanned: Mapping[str, str]) -> Parser:
+    """The parser for the selected data set and network."""
     from hff.config import fields_of
     from hff.experiment import SCALARS, Experiment
     from hff.training import Settings
 
-    network = spoken.get("--network")
-    strays = [flag for flag in spoken if flag.startswith("--network.")]
-    if strays and network is None:
-        raise UsageError(f"{strays[0]} needs its network: add --network NAME.")
-    named = {part: spoken[f"--{part}"] for part in ("network", "data") if f"--{part}" in spoken}
+    network = scanned.get("--network")
+    options = [flag for flag in scanned if flag.startswith("--network.")]
+    if options and network is None:
+        raise UsageError(f"{options[0]} needs its network: add --network NAME.")
+    named = {part: scanned[f"--{part}"] for part in ("network", "data") if f"--{part}" in scanned}
     experiment = Experiment.from_mapping({"data": SMALL_DATA, **named})
-    parser = Parser("compare", "Train all methods on equal terms and rank them on validation examples.")
+    parser = Parser("compare", "Train methods with the same settings and rank them on validation examples.")
     parser.usage = "hff compare [--flag value ...]"
     parser.add_machine_flags()
-    parser.add_argument("--quiet", action="store_true", help="show nothing but errors")
+    parser.add_argument("--quiet", action="store_true", help="show only errors")
     run = parser.add_argument_group("comparison")
     run.add_argument("--methods", metavar="NAME,NAME", help="from `hff list methods` (all)")
     text = f"training time of each method, such as 90s, 5m or 1h ({BUDGET}; {SMALL_DATA}: {SMALL_BUDGET})"
     run.add_argument("--budget", metavar="TIME", help=text)
-    run.add_argument("--out", type=Path, metavar="DIR", help="folder (named after the terms, in runs/)")
-    run.add_argument("--resume", type=Path, metavar="DIR", help="go on with a comparison")
-    defaults = {"epochs": "in place of --budget", "learning_rate": "what each method declares"}
+    run.add_argument("--out", type=Path, metavar="DIR", help="folder (named after the settings, in runs/)")
+    run.add_argument("--resume", type=Path, metavar="DIR", help="resume a comparison")
+    defaults = {"epochs": "if given, instead of --budget", "learning_rate": "what each method declares"}
     for field in (*SCALARS, *fields_of(Settings)):
         if field.name in ("seed", *TRAINING):
             add_field(run, field, field.name, defaults.get(field.name, field.default))
     if network is None:
-        text = "what all methods train (an mlp, or a small cnn where a rule takes no mlp)"
+        text = "network of all methods (an mlp, or a small cnn for methods that do not support an mlp)"
         run.add_argument("--network", metavar="NAME", default=argparse.SUPPRESS, help=text)
     else:
         add_part(parser, "network", experiment.network)
@@ -90,44 +90,41 @@ def flags_of(spoken: Mapping[str, str]) -> Parser:
 
 
 def settings_of(given: argparse.Namespace) -> "ComparisonSettings":
-    """What the flags say."""
+    """The settings that the flags give."""
     from hff.comparison import ComparisonSettings
     from hff.experiment import Experiment
 
-    said = vars(given)
-    if given.budget is not None and "epochs" in said:
+    flags = settings_in(given)
+    if given.budget is not None and "epochs" in flags:
         raise UsageError("Give either --budget or --epochs, not both.")
-    parts: dict[str, dict[str, Any]] = {"data": {"name": SMALL_DATA}}
-    for key, value in said.items():
-        part, dot, option = key.partition(".")
-        if part in ("data", "network"):
-            parts.setdefault(part, {})[option if dot else "name"] = value
-    settings = {key: said[key] for key in ("seed", *TRAINING) if key in said}
-    experiment = Experiment.from_mapping({**parts, **settings})
+    flags["data"] = {"name": SMALL_DATA, **flags.get("data", {})}
+    experiment = Experiment.from_mapping(flags)
+    training = experiment.training
     budget = given.budget or (SMALL_BUDGET if experiment.data.name == SMALL_DATA else BUDGET)
     return ComparisonSettings(
         data=experiment.data,
-        network=experiment.network if "network" in parts else None,
-        seconds=None if "epochs" in said else seconds(budget),
-        epochs=experiment.training.epochs if "epochs" in said else None,
-        batch_size=experiment.training.batch_size,
-        learning_rate=experiment.training.learning_rate if "learning_rate" in said else None,
+        network=experiment.network if "network" in flags else None,
+        seconds=None if "epochs" in flags else seconds(budget),
+        epochs=training.epochs if "epochs" in flags else None,
+        batch_size=training.batch_size,
+        learning_rate=training.learning_rate if "learning_rate" in flags else None,
         seed=experiment.seed,
     )
 
 
 def seconds(text: str) -> float:
-    """A span of time as one types it: 90, 90s, 1.5m, 1h."""
+    """The seconds of a duration such as 90, 90s, 1.5m or 1h."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|)", text.strip())
     if match is None or float(match[1]) == 0:
         raise UsageError(f"--budget must be a time such as 90s, 5m or 1h, not {text!r}.")
     return float(match[1]) * UNITS[match[2]]
 
 
-def default_folder(terms: "ComparisonSettings") -> Path:
-    """The same command finds the same folder again, and goes on there."""
-    network = [terms.network.name] if terms.network else []
-    return Path("runs", "-".join(["compare", terms.data.name, *network, terms.budget, f"seed{terms.seed}"]))
+def default_folder(settings: "ComparisonSettings") -> Path:
+    """The folder of a comparison. It depends on the settings only, so that the same command resumes it."""
+    network = [settings.network.name] if settings.network else []
+    parts = ["compare", settings.data.name, *network, settings.budget, f"seed{settings.seed}"]
+    return Path("runs", "-".join(parts))
 
 
 def _run(comparison: "Comparison", quiet: bool) -> "list[MethodResult]":
@@ -139,48 +136,45 @@ def _run(comparison: "Comparison", quiet: bool) -> "list[MethodResult]":
         with ComparisonDisplay(comparison) as listener:
             return comparison.run(listener)
     except KeyboardInterrupt:
-        again = f"hff compare --resume {comparison.folder}"
-        raise KeyboardInterrupt(f"Stopped; go on with `{again}`.") from None
+        command = f"hff compare --resume {comparison.folder}"
+        raise KeyboardInterrupt(f"Interrupted; resume with `{command}`.") from None
 
 
-def _draw(comparison: "Comparison", rows: "list[MethodResult]") -> Path | str:
-    """The figure's file, or why there is none."""
+def _draw(comparison: "Comparison", results: "list[MethodResult]") -> Path | str:
+    """The path of the figure, or the reason why there is none."""
     from hff.comparison.figure import draw
 
     try:
-        return draw(rows, comparison.terms, comparison.folder)
+        return draw(results, comparison.settings, comparison.folder)
     except UserError as error:
         return str(error)
 
 
 def _answer(
-    comparison: "Comparison", rows: "list[MethodResult]", figure: Path | str, given: argparse.Namespace
+    comparison: "Comparison", results: "list[MethodResult]", figure: Path | str, given: argparse.Namespace
 ) -> None:
     from hff.comparison.compare import PAGE, TABLE
 
-    drawn = isinstance(figure, Path)
     if given.json:
         document = {
             "folder": str(comparison.folder),
-            **comparison.terms.to_mapping(),
-            "rows": [asdict(row) for row in rows],
+            **comparison.settings.to_mapping(),
+            "results": [asdict(result) for result in results],
             "unsupported": comparison.unsupported,
-            "figure": str(figure) if drawn else None,
+            "figure": str(figure) if isinstance(figure, Path) else None,
         }
         write_json(document)
         return
     if given.quiet:
         return
-    _show(rows)
+    _show(results)
     files = [TABLE, PAGE, *([figure.name] if isinstance(figure, Path) else [])]
-    write(f"\nThe table is in {comparison.folder}: {', '.join(files)}; each method's run is beside it.")
-    if not drawn:
-        write(str(figure))
+    write(f"\nThe table is in {comparison.folder} ({', '.join(files)}), with the run of each method.")
+    if isinstance(figure, str):
+        write(figure)
 
 
-def _show(rows: "list[MethodResult]") -> None:
-    import sys
-
+def _show(results: "list[MethodResult]") -> None:
     from rich.console import Console
 
     from hff.comparison.results import NOTE
@@ -189,16 +183,16 @@ def _show(rows: "list[MethodResult]") -> None:
     width = terminal.width if terminal.is_terminal else WIDE
     console = Console(file=sys.stdout, highlight=False, width=width)
     write()
-    console.print(table_of(rows, width))
-    for row in rows:
-        if row.failure:
-            write(f"{row.method} failed: {row.failure}")
+    console.print(table_of(results, width))
+    for result in results:
+        if result.failure:
+            write(f"{result.method} failed: {result.failure}")
     write()
     console.print(NOTE, style="dim")
 
 
-def table_of(rows: "list[MethodResult]", width: int) -> "Table":
-    """The table that people see; what its files tell as well is left out where it is too wide."""
+def table_of(results: "list[MethodResult]", width: int) -> "Table":
+    """The table, without optional columns if it would be too wide. The files contain all columns."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -206,15 +200,15 @@ def table_of(rows: "list[MethodResult]", width: int) -> "Table":
     from hff.comparison.results import COLUMNS, cells
 
     console = Console(width=10 * WIDE)
-    for skipped in range(len(DISPENSABLE) + 1):
-        headers = [header for header in ("", *COLUMNS) if header not in DISPENSABLE[:skipped]]
-        narrow = skipped == len(DISPENSABLE)
+    for dropped in range(len(OPTIONAL_COLUMNS) + 1):
+        headers = [header for header in ("", *COLUMNS) if header not in OPTIONAL_COLUMNS[:dropped]]
+        narrow = dropped == len(OPTIONAL_COLUMNS)
         table = Table(box=None, header_style="bold", pad_edge=False, collapse_padding=narrow)
         for header in headers:
-            words = header in ("method", "network")
-            table.add_column(header, justify="left" if words else "right", no_wrap=True)
-        for cell in cells(rows):
-            shown = dict(zip(("", *COLUMNS), cell, strict=True))
+            is_text = header in ("method", "network")
+            table.add_column(header, justify="left" if is_text else "right", no_wrap=True)
+        for row in cells(results):
+            shown = dict(zip(("", *COLUMNS), row, strict=True))
             style = "bold" if shown["method"] == "hff" else None
             table.add_row(*(Text(shown[header]) for header in headers), style=style)
         if console.measure(table).maximum <= width:

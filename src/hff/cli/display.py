@@ -1,4 +1,4 @@
-"""What a training shows: a live table on a terminal, one line an epoch anywhere else, nothing when quiet."""
+"""Displays of a training: a live table on a terminal, one line per epoch elsewhere, nothing if quiet."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
+from hff.cli.output import number, percent
 from hff.training import Listener, TrainingProgress
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
-
 
 READ_OUT = "read-out"
 
 
 @contextmanager
 def display(title: str, *, quiet: bool = False, stream: TextIO | None = None) -> Iterator[Listener]:
-    """The listener that suits the stream (standard output if not given)."""
+    """The listener for a stream, which is standard output if not given."""
     stream = stream or sys.stdout
     if quiet:
         yield Listener()
@@ -32,7 +32,7 @@ def display(title: str, *, quiet: bool = False, stream: TextIO | None = None) ->
 
 
 class LineDisplay(Listener):
-    """One line for each epoch, for files and pipes."""
+    """Prints one line per epoch, for files and pipes."""
 
     def __init__(self, title: str, stream: TextIO) -> None:
         self.title = title
@@ -50,7 +50,7 @@ class LineDisplay(Listener):
 
 
 class LiveDisplay(Listener):
-    """A progress bar and a table of the layers that are redrawn in place."""
+    """A progress bar and a table of the layers, redrawn in place."""
 
     def __init__(self, title: str, console: Console) -> None:
         from rich.live import Live
@@ -60,7 +60,8 @@ class LiveDisplay(Listener):
         self.progress: TrainingProgress | None = None
         self.record: dict[str, Any] = {}
         self.losses: dict[str, float] = {}
-        """Replaced, never changed, for another thread draws them; they keep what layers at rest had last."""
+        """The last loss of each group, also of frozen layers. It is replaced and never modified, because
+        another thread draws it."""
         self.live = Live(console=console, get_renderable=self.render, refresh_per_second=8, transient=True)
 
     def __enter__(self) -> LiveDisplay:
@@ -83,7 +84,7 @@ class LiveDisplay(Listener):
         self.progress = None
 
     def render(self) -> Group:
-        """What is on the screen now."""
+        """The current content of the screen."""
         from rich.console import Group
         from rich.progress_bar import ProgressBar
         from rich.table import Table
@@ -97,7 +98,7 @@ class LiveDisplay(Listener):
         return Group(bar, table)
 
     def _position(self) -> tuple[float, float, str, str]:
-        """What is done and the whole, in the same unit; where the training is; and the time left."""
+        """Completed and total amount of work, the position in words, and the time left."""
         now, record = self.progress, self.record
         if now is None and not record:
             return 0, 1, "", ""
@@ -106,7 +107,7 @@ class LiveDisplay(Listener):
         stage = f"{now.stage.name} ({now.stage_number + 1}/{now.stages})  " if now.stages > 1 else ""
         if now.share is not None:
             return now.share, 1, f"{stage}{100 * now.share:.0f} %", duration(now.seconds_left)
-        # Before the first record of a resumed run, stages of equal length are the best guess.
+        # A resumed run has no record yet: assume stages of equal length.
         epoch = record.get("epoch", now.stage_number * now.stage.epochs + now.epoch)
         epochs = record.get("epochs", now.stages * now.stage.epochs)
         where = f"{stage}epoch {epoch + 1}/{epochs}"
@@ -114,7 +115,7 @@ class LiveDisplay(Listener):
 
 
 class BarDisplay(LiveDisplay):
-    """One line that is redrawn in place, for one training of many."""
+    """A single line redrawn in place, for one of several trainings."""
 
     def started(self, layers: int, parameters: int, resumed_at: str | None) -> None:
         self.live.start()
@@ -131,27 +132,27 @@ class BarDisplay(LiveDisplay):
 
 
 def title_line(title: str, layers: int, parameters: int, resumed_at: str | None) -> str:
-    """The first line: what is trained, and how large it is."""
+    """The first line of output: the title and the size of the network."""
     resumed = f", resumed at {resumed_at}" if resumed_at else ""
     plural = "" if layers == 1 else "s"
     return f"{title}: {layers} layer{plural}, {parameters:,} parameters{resumed}"
 
 
 def line(record: dict[str, Any]) -> str:
-    """An epoch's metrics in one line."""
+    """The metrics of an epoch in one line."""
     losses = " ".join(f"{loss:.3f}" for loss in record["loss"].values())
-    layers = " ".join(as_percent(share) for share in record["validation_accuracy"].values())
+    layers = " ".join(number(share, 100) for share in record["validation_accuracy"].values())
     parts = [position(record), f"loss {losses}"]
     parts += [f"accuracy {layers}"] if layers else []
     parts += [
-        f"read-out {as_percent(share)}" for name, share in accuracies(record).items() if name == READ_OUT
+        f"read-out {number(share, 100)}" for name, share in accuracies(record).items() if name == READ_OUT
     ]
     left = seconds_left(record)
     return "  ".join([*parts, duration(left)] if left else parts)
 
 
 def accuracies(record: dict[str, Any]) -> dict[str, Any]:
-    """The validation accuracy of each layer, and of the read-out where it is not just the last layer's."""
+    """The validation accuracy of each layer, and of the read-out if it differs from the last layer."""
     layers: dict[str, Any] = record.get("validation_accuracy") or {}
     read_out = record.get("read_out_accuracy")
     if not layers or read_out in (None, list(layers.values())[-1]):
@@ -160,42 +161,37 @@ def accuracies(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def rows(losses: dict[str, float], accuracy: dict[str, float]) -> Iterator[tuple[str, str, str]]:
-    """(layer, loss, validation accuracy) in words; a group that is no single layer has a row of its own."""
+    """The rows of the table: (layer or group, loss, validation accuracy)."""
     by_name = {group.removeprefix("block"): loss for group, loss in losses.items()}
     for name in sorted({**by_name, **accuracy}, key=lambda name: (not name.isdigit(), name.zfill(4))):
         loss = f"{by_name[name]:.4f}" if name in by_name else ""
-        yield name, loss, f"{as_percent(accuracy[name])} %" if name in accuracy else ""
-
-
-def as_percent(share: float) -> str:
-    """A share as a number of percent, without the sign."""
-    return f"{100 * share:.2f}"
+        yield name, loss, percent(accuracy[name]) if name in accuracy else ""
 
 
 def position(record: dict[str, Any]) -> str:
-    """Which epoch a record belongs to, and of how many where that is known."""
+    """The epoch of a record, and the number of epochs if it is known."""
     return f"epoch {record['epoch']}" + (f"/{record['epochs']}" if record["epochs"] else "")
 
 
 def share_done(record: dict[str, Any]) -> float:
-    """How much of the training is done at a record: of the epochs, or of the time where that is given."""
+    """The share of the training that is done at a record: of the epochs, or of the time budget."""
     share: float = record["epoch"] / record["epochs"] if record["epochs"] else record["share"]
     return share
 
 
 def seconds_left(record: dict[str, Any]) -> float:
-    """How long the rest takes if it goes on at the pace so far."""
+    """The time left at the average speed so far."""
     left: float = record["seconds"] * (1 / share_done(record) - 1)
     return left
 
 
 def duration(seconds: float | None) -> str:
-    """Time left, in the largest units that matter."""
+    """The time left in words."""
     return "" if seconds is None else f"{in_words(seconds)} left"
 
 
 def in_words(seconds: float) -> str:
-    """A span of time, in the largest units that matter."""
+    """A duration in seconds, minutes or hours."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

@@ -1,6 +1,5 @@
-"""`hff eval`: what a run has learned, layer by layer."""
+"""`hff eval`: accuracy and information of every layer of a run."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,53 +11,41 @@ if TYPE_CHECKING:
     from hff.evaluation import Evaluation
 
 LARGEST_MATRIX = 20
-"""With more classes the confusion matrix is no longer readable, so the worst pairs are shown."""
+"""With more classes, the confusion matrix is not readable, so the most confused pairs are shown."""
 LONGEST_COLUMN = 4
-"""Longer class names would make the matrix too wide; their numbers head the columns."""
+"""Longer class names would make the matrix too wide, so the columns are numbered."""
 
 
 def main(argv: Sequence[str]) -> None:
-    parser = Parser("eval", "Measure a run: accuracy and information of every layer, and what is confused.")
-    parser.add_argument("run", type=Path, metavar="RUN", help="a run folder, or one of several seeds")
+    parser = Parser("eval", "Evaluate a run: accuracy and information of every layer, and the confusions.")
+    parser.add_argument("run", type=Path, metavar="RUN", help="a run folder, also one with several seeds")
     splits = ("test", "validation", "train")
-    parser.add_argument("--split", choices=splits, default="test", help="what to measure on (test)")
+    parser.add_argument("--split", choices=splits, default="test", help="the split to evaluate on (test)")
     parser.add_machine_flags()
     given = parser.read(argv)
     if given is None:
         return
-    from hff.experiment import evaluate_run, evaluation_file
-    from hff.run_group import is_group, runs
+    from hff.experiment import evaluate_run
+    from hff.run_group import RunGroup
     from hff.training import Run, pick_device
-    from hff.training.checkpoint import write_atomically
 
     with configuring():
         pick_device(given.device)
-        group = runs(given.run) if is_group(given.run) else None
-        found = [Run.open(given.run)] if group is None else list(group.values())
+        group = RunGroup.exists(given.run)
+        if not group:
+            Run.open(given.run)
     machine: dict[str, Any] = {"device": given.device, "data_dir": given.data_dir}
-    results = [evaluate_run(run, given.split, **machine) for run in found]
-    if group is None:
-        answer = results[0].to_json()
+    if group:
+        result, answer = None, RunGroup(given.run).evaluate(given.split, **machine)
     else:
-        answer = combine(dict(zip(group, results, strict=True)))
-        write_atomically(given.run / evaluation_file(given.split), json.dumps(answer, indent=2) + "\n")
+        result = evaluate_run(Run(given.run), given.split, **machine)
+        answer = result.to_json()
     if given.json:
         write_json({"run": str(given.run), **answer})
-    else:
-        _show(answer)
-        if group is None:
-            show_confusions(results[0])
-
-
-def combine(results: "dict[int, Evaluation]") -> dict[str, Any]:
-    """Mean and spread over seeds; the confusions stay with the runs."""
-    from hff.errors import UserError
-    from hff.run_group import spread
-
-    if not results:
-        raise UserError("None of the seeds has been trained yet.")
-    kept = [{k: v for k, v in each.to_json().items() if k != "confusion"} for each in results.values()]
-    return {"seeds": list(results), **spread(kept)}
+        return
+    _show(answer)
+    if result:
+        show_confusions(result)
 
 
 def _show(answer: dict[str, Any]) -> None:
@@ -71,12 +58,12 @@ def _show(answer: dict[str, Any]) -> None:
     write(f"\n{answer['split']}: {percent(answer['accuracy'])} of {answer['samples']} samples{top5}")
     if "seeds" in answer:
         write(f"mean ± standard deviation over the seeds {', '.join(map(str, answer['seeds']))}")
-    scale = f"fitted on the {answer['scale_from']} split"
-    write(f"bits: what a layer tells about the class at least; the scale of its scores is {scale}")
+    split = answer["scale_from"]
+    write(f"bits: a lower bound on the information about the class (scores scaled on the {split} split)")
 
 
 def show_confusions(result: "Evaluation") -> None:
-    """The matrix, rows true classes and columns predicted ones; of many classes the worst pairs only."""
+    """Shows the confusion matrix (rows: true classes, columns: predicted), or the most confused pairs."""
     write()
     if len(result.classes) > LARGEST_MATRIX:
         write_table(("true", "predicted", "samples"), result.most_confused())

@@ -1,5 +1,7 @@
-"""`hff list`: what there is to choose from."""
+"""`hff list`: the available methods, networks, data sets and recipes."""
 
+import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,15 +11,20 @@ from hff.errors import unknown
 
 
 def main(argv: Sequence[str]) -> None:
-    parser = Parser("list", "List what there is to choose from.")
+    parser = Parser("list", "List the available methods, networks, data sets or recipes.")
     parser.add_argument("what", metavar="|".join(LISTS), help="what to list")
-    parser.add_argument("--json", action="store_true", help="answer in JSON")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.read(argv)
     if given is None:
         return
     if given.what not in LISTS:
         raise UsageError(str(unknown("list", given.what, LISTS)))
-    entries = LISTS[given.what]()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        entries = LISTS[given.what]()
+    # A package whose method, network or data set cannot be loaded does not break the list.
+    for warning in caught:
+        sys.stderr.write(f"hff: {warning.message}\n")
     if given.json:
         write_json(entries)
     else:
@@ -38,7 +45,7 @@ def _methods() -> list[dict[str, Any]]:
             "trains": sorted(method.info.supports),
             "paper": method.info.paper,
         }
-        for name, method in sorted(methods.items())
+        for name, method in sorted(methods.working().items())
     ]
 
 
@@ -49,7 +56,7 @@ def _networks() -> list[dict[str, Any]]:
 
     return [
         {"name": name, "description": (inspect.getdoc(table) or "").partition("\n")[0]}
-        for name, table in networks.items()
+        for name, table in networks.working().items()
     ]
 
 
@@ -66,7 +73,7 @@ def _datasets() -> list[dict[str, Any]]:
             "license": info.license,
             "description": info.description,
         }
-        for name, info in datasets.items()
+        for name, info in datasets.working().items()
     ]
 
 

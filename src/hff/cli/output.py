@@ -1,4 +1,4 @@
-"""Answers on standard output: a table for people, or one JSON document for programs."""
+"""Output of the verbs: a table for people, or a JSON document for programs."""
 
 import json
 import sys
@@ -7,15 +7,17 @@ from typing import Any
 
 
 def write(text: str = "") -> None:
+    """Writes a line to standard output."""
     sys.stdout.write(text + "\n")
 
 
 def write_json(document: Any) -> None:
+    """Writes a JSON document to standard output."""
     write(json.dumps(document, indent=2))
 
 
 def write_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Columns aligned to the left, numbers to the right."""
+    """Writes a table: text is aligned left, numbers are aligned right."""
     cells = [[_cell(value) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(header, *cells, strict=True)]
     numeric = [all(_is_number(row[i]) for row in cells) for i in range(len(header))]
@@ -26,7 +28,7 @@ def write_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
 
 
 def number(value: float | dict[str, float | None] | None, factor: float = 1.0, digits: int = 2) -> str:
-    """A number, or its mean and standard deviation over seeds; nothing for None."""
+    """A number, or the mean and standard deviation over seeds; empty for None."""
     if value is None:
         return ""
     if not isinstance(value, dict):
@@ -36,7 +38,7 @@ def number(value: float | dict[str, float | None] | None, factor: float = 1.0, d
 
 
 def percent(share: float | dict[str, float | None] | None) -> str:
-    """A share in percent, or its mean and standard deviation over seeds; nothing for None."""
+    """A share between 0 and 1 in percent, formatted like `number`."""
     return "" if share is None else f"{number(share, 100)} %"
 
 

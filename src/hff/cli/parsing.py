@@ -1,4 +1,4 @@
-"""Command lines: exact flags only, underscores as good as dashes, one sentence where something is wrong."""
+"""Parsing of command lines. Flags cannot be abbreviated, and an error is one sentence."""
 
 import argparse
 import sys
@@ -11,12 +11,12 @@ from hff.errors import UserError, unknown
 
 
 class UsageError(UserError):
-    """The command line or the configuration is wrong; nothing was done yet."""
+    """The command line or the configuration is wrong. Nothing has been done yet."""
 
 
 @contextmanager
 def configuring() -> Iterator[None]:
-    """Whatever the user has to mend in here is a matter of the command line, not of the run."""
+    """Turns every UserError into a UsageError, because no run has started yet."""
     try:
         yield
     except UserError as error:
@@ -24,24 +24,24 @@ def configuring() -> Iterator[None]:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that takes no abbreviations and names the nearest flag where one is unknown."""
+    """A parser without abbreviations. The error for an unknown flag suggests the nearest valid one."""
 
     def __init__(self, verb: str, description: str) -> None:
         super().__init__(prog=f"hff {verb}", description=description, allow_abbrev=False, add_help=False)
         self.add_argument("-h", "--help", action="store_true", help="show this help")
 
     def add_machine_flags(self, device: bool = True) -> None:
-        """Flags that most verbs have: where to compute, where the data are, how to answer."""
+        """Adds the flags that most verbs have: device, data folder and JSON output."""
         if device:
             self.add_argument(
                 "--device", default="auto", metavar="NAME", help="auto, cpu, cuda or mps (auto)"
             )
         text = "folder of data files ($HFF_DATA, else the user's cache)"
         self.add_argument("--data-dir", type=Path, metavar="DIR", help=text)
-        self.add_argument("--json", action="store_true", help="answer with one JSON document")
+        self.add_argument("--json", action="store_true", help="print one JSON document")
 
     def read(self, argv: Sequence[str]) -> argparse.Namespace | None:
-        """The parsed command line; None after printing the help that it asked for."""
+        """Parses the command line. If it asks for help, prints the help and returns None."""
         argv = dashed(argv)
         if "-h" in argv or "--help" in argv:
             sys.stdout.write(self.format_help())
@@ -52,7 +52,7 @@ class Parser(argparse.ArgumentParser):
         return values
 
     def error(self, message: str) -> NoReturn:
-        """Called by argparse where a value is missing or not allowed."""
+        """Called by argparse if a value is missing or invalid."""
         raise UsageError(f"{message[0].upper()}{message[1:]}; see `{self.prog} --help`.")
 
     def _unexpected(self, rest: Sequence[str]) -> UsageError:
@@ -67,9 +67,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def dashed(argv: Sequence[str]) -> list[str]:
-    """The arguments with every underscore in a flag's name as a dash: both spellings are one flag."""
-    spelled = []
+    """The arguments with dashes for underscores in the names of flags, so that both spellings work."""
+    arguments = []
     for argument in argv:
         flag, equals, value = argument.partition("=")
-        spelled.append(flag.replace("_", "-") + equals + value if flag.startswith("--") else argument)
-    return spelled
+        arguments.append(flag.replace("_", "-") + equals + value if flag.startswith("--") else argument)
+    return arguments

@@ -1,5 +1,4 @@
-"""What a comparison shows while it goes on: how long it will take, a bar for the method that trains, a line
-for each that is done."""
+"""Display of a comparison: the estimated time, a progress bar for the current method, a line per result."""
 
 import sys
 from contextlib import ExitStack
@@ -13,30 +12,30 @@ from hff.training import Listener
 
 
 class ComparisonDisplay(ComparisonListener):
-    """Writes to standard output; what moves is for terminals only."""
+    """Writes to standard output. Progress bars are shown on terminals only."""
 
     def __init__(self, comparison: Comparison) -> None:
         self.comparison = comparison
         self.console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
-        self.moving = ExitStack()
-        """What is redrawn in place now."""
+        self.live = ExitStack()
+        """The part of the display that is redrawn in place."""
 
     def __enter__(self) -> "ComparisonDisplay":
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.moving.close()
+        self.live.close()
 
     def measuring(self, count: int) -> None:
         if self.console.is_terminal:
             text = f"timing a few steps and predictions of {count} methods"
-            self.moving.enter_context(self.console.status(text))
+            self.live.enter_context(self.console.status(text))
 
     def planned(self, estimate: Estimate) -> None:
-        self.moving.close()
+        self.live.close()
         comparison = self.comparison
         write = self.console.print
-        write(f"{_methods(len(comparison.entrants))} on {table_title(comparison.terms)}")
+        write(f"{_methods(len(comparison.entrants))} on {table_title(comparison.settings)}")
         parts = {
             "training": estimate.training,
             "validation and test": estimate.evaluation,
@@ -44,9 +43,9 @@ class ComparisonDisplay(ComparisonListener):
         }
         if estimate.total:
             shares = ", ".join(f"{in_words(seconds)} {part}" for part, seconds in parts.items())
-            write(f"about {in_words(estimate.total)} to go: {shares}")
+            write(f"about {in_words(estimate.total)} left: {shares}")
         else:
-            write("all of them are trained already")
+            write("all methods are already trained")
         for name, reason in comparison.unsupported.items():
             write(f"{name} is left out: {reason}", markup=False)
         write()
@@ -55,17 +54,19 @@ class ComparisonDisplay(ComparisonListener):
         if not self.console.is_terminal:
             return Listener()
         bar = BarDisplay(self._label(method, number), self.console)
-        self.moving.enter_context(bar)
+        self.live.enter_context(bar)
         return bar
 
-    def trained(self, row: MethodResult, number: int) -> None:
-        self.moving.close()
-        label = self._label(row.method, number)
-        if row.failure:
-            self.console.print(f"{label}  failed: {row.failure}", markup=False)
+    def trained(self, result: MethodResult, number: int) -> None:
+        self.live.close()
+        label = self._label(result.method, number)
+        if result.failure:
+            self.console.print(f"{label}  failed: {result.failure}", markup=False)
             return
-        spent = f"{row.training_seconds:.1f} s of training, {row.epochs:g} epochs"
-        self.console.print(f"{label}  {row.validation_accuracy:6.2f} % on validation  {spent}", markup=False)
+        spent = f"{result.training_seconds:.1f} s of training, {result.epochs:g} epochs"
+        self.console.print(
+            f"{label}  {result.validation_accuracy:6.2f} % on validation  {spent}", markup=False
+        )
 
     def _label(self, method: str, number: int) -> str:
         entrants = self.comparison.entrants

@@ -1,4 +1,4 @@
-"""All methods side by side, on equal terms: trained, ranked on validation, and tested once."""
+"""Comparisons of methods: trained with the same settings, ranked on validation, and tested once."""
 
 from hff.bench.estimate import Estimate
 from hff.comparison.compare import Comparison, ComparisonListener

@@ -1,6 +1,5 @@
-"""The comparison: a folder with a run of every method, and the table of all of them."""
+"""A comparison: a folder with a run of every method, and a table of their results."""
 
-import json
 import time
 from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -12,101 +11,118 @@ from typing import Any
 from hff.bench.cost import peak_memory
 from hff.bench.estimate import Cost, Estimate, estimate, measure_costs
 from hff.comparison.entrants import find_entrants
-from hff.comparison.results import COST, FAILURE, MethodResult, as_csv, as_markdown, ranked, row_of
+from hff.comparison.results import MethodResult, as_csv, as_markdown, ranked, result_of
 from hff.comparison.settings import ComparisonSettings
 from hff.data import load_data
-from hff.errors import UserError, unknown
-from hff.experiment import evaluate_run, evaluation_file, resume, train
+from hff.errors import UserError
+from hff.experiment import evaluate_run, resume, train
 from hff.methods import methods
 from hff.training import Listener, Run, pick_device
 from hff.training.checkpoint import write_atomically
+from hff.training.run import read_json, write_json
 
-TERMS = "terms.json"
+SETTINGS, OLD_SETTINGS = "settings.json", "terms.json"
+"""Version 0.1.0 saved the settings in terms.json, under the key "terms"."""
 TABLE, PAGE, FIGURE = "comparison.csv", "comparison.md", "comparison.png"
 
 
 class ComparisonListener:
-    """Hears how a comparison goes; this one ignores it."""
+    """Receives the progress of a comparison. This base class ignores it."""
 
     def measuring(self, count: int) -> None:
-        """A few steps and predictions of so many methods are about to be timed."""
+        """Called before a few steps and predictions of `count` methods are timed."""
 
     def planned(self, estimate: Estimate) -> None:
-        """Nothing is trained yet, but it is known how long it will take."""
+        """Called before the first training, with the time that the comparison will take."""
 
     def listener(self, method: str, number: int) -> Listener:
-        """A method begins, the `number`-th of all, from 1 on: who shall hear about its training?"""
+        """Called before a method is trained; returns the listener of its training.
+
+        Args:
+            method: the name of the method.
+            number: its position among all methods, starting at 1.
+        """
         return Listener()
 
-    def trained(self, row: MethodResult, number: int) -> None:
-        """A method is trained, or has failed."""
+    def trained(self, result: MethodResult, number: int) -> None:
+        """Called after a method was trained or has failed."""
 
 
 class Comparison:
-    """Methods on equal terms in one folder; what is done already is not done again."""
+    """Several methods trained with the same settings, in one folder. Finished work is not repeated.
+
+    Args:
+        folder: the folder of the comparison. If it contains one already, its settings must be the same.
+        settings: the settings that all methods share.
+        names: the methods; None for all registered ones.
+        data_dir: the folder of data files.
+        device: the device to train on.
+    """
 
     def __init__(
         self,
         folder: Path,
-        terms: ComparisonSettings,
+        settings: ComparisonSettings,
         names: Sequence[str] | None = None,
         *,
         data_dir: Path | None = None,
         device: str = "auto",
     ) -> None:
-        """names: the methods, all registered ones if None; data_dir, device: as for a training."""
-        names = sorted(methods) if names is None else list(dict.fromkeys(names))
+        names = sorted(methods.working()) if names is None else list(dict.fromkeys(names))
         for name in names:
-            if name not in methods:
-                raise unknown("method", name, methods)
+            methods.find(name)
         if not names:
-            raise UserError("There is no method to compare; name one at least.")
-        self.folder, self.terms, self.names = folder, terms, names
-        self._refuse_other_terms()
+            raise UserError("There are no methods to compare; name at least one.")
+        self.folder, self.settings, self.names = folder, settings, names
+        self._refuse_other_settings()
         self.device = device
-        self.data = load_data(terms.data.name, data_dir=data_dir, seed=terms.seed, **terms.data.options)
+        data = settings.data
+        self.data = load_data(data.name, data_dir=data_dir, seed=settings.seed, **data.options)
         if self.data.validation is None:
             raise UserError("A comparison ranks on validation examples; set data.validation above 0.")
         self.entrants, self.unsupported = find_entrants(
-            terms, names, self.data.in_shape, len(self.data.classes)
+            settings, names, self.data.in_shape, len(self.data.classes)
         )
         if not self.entrants:
             raise UserError(next(iter(self.unsupported.values())))
 
     @classmethod
     def open(cls, folder: Path, *, data_dir: Path | None = None, device: str = "auto") -> "Comparison":
-        """The comparison that a folder holds."""
+        """The comparison in a folder."""
         found = _read(folder)
         if found is None:
-            raise UserError(f"{folder} holds no comparison: it has no {TERMS}.")
-        terms, names = found
-        return cls(folder, terms, names, data_dir=data_dir, device=device)
+            raise UserError(f"{folder} does not contain a comparison: it has no {SETTINGS}.")
+        settings, names = found
+        return cls(folder, settings, names, data_dir=data_dir, device=device)
 
     def run_of(self, name: str) -> Run:
-        """The run folder of a method."""
+        """The run of a method."""
         return Run(self.folder / name)
 
     def run(self, listener: ComparisonListener | None = None) -> list[MethodResult]:
-        """Trains what is not trained yet, then tests what is not tested yet; gives all rows, ranked."""
+        """Trains the methods that are not trained yet, then tests those that are not tested yet.
+
+        Returns the results of all methods, ranked.
+        """
         listener = listener or ComparisonListener()
         self.folder.mkdir(parents=True, exist_ok=True)
-        terms = {"terms": self.terms.to_mapping(), "methods": self.names}
-        write_atomically(self.folder / TERMS, json.dumps(terms, indent=2) + "\n")
+        saved = {"settings": self.settings.to_mapping(), "methods": self.names}
+        write_json(self.folder / SETTINGS, saved)
         listener.measuring(len(self.entrants))
         listener.planned(self.estimate())
         for number, name in enumerate(self.entrants, 1):
-            if not self._settled(name):
+            if not self._is_trained(name):
                 self._train(name, listener.listener(name, number))
             self._measure_memory(name)
-            listener.trained(self.row(name), number)
+            listener.trained(self.result(name), number)
         self._test()
-        rows = self.rows()
-        write_atomically(self.folder / TABLE, as_csv(rows))
-        write_atomically(self.folder / PAGE, as_markdown(rows, self.unsupported, self.terms))
-        return rows
+        results = self.results()
+        write_atomically(self.folder / TABLE, as_csv(results))
+        write_atomically(self.folder / PAGE, as_markdown(results, self.unsupported, self.settings))
+        return results
 
     def estimate(self) -> Estimate:
-        """How long the rest takes, from what a few steps, predictions and one measured memory took."""
+        """The remaining time, estimated from a few steps and predictions and one memory measurement."""
         data = self.data
         sizes = {
             "train": len(data.train),
@@ -115,12 +131,12 @@ class Comparison:
         }
         total = Estimate()
         for name, entrant in self.entrants.items():
-            if not self._settled(name):
+            if not self._is_trained(name):
                 at = self.run_of(name).position()
                 total += estimate(entrant, self.costs[name], **sizes, spent=at.spent, seen=at.samples)
-        unmeasured = [name for name in self.entrants if "peak_memory" not in self._cost(name)]
+        unmeasured = [name for name in self.entrants if "peak_memory" not in self.run_of(name).cost()]
         if unmeasured:
-            # Most of that is the start of a fresh process, which takes the same for all.
+            # Most of this is the start of a new process, which takes the same time for all methods.
             started = time.perf_counter()
             self._measure_memory(unmeasured[0])
             total += Estimate(memory=(len(unmeasured) - 1) * (time.perf_counter() - started))
@@ -128,14 +144,14 @@ class Comparison:
 
     @cached_property
     def costs(self) -> dict[str, Cost]:
-        """What each method takes on this machine; what was measured earlier stays."""
-        known = {name: self._cost(name) for name in self.entrants}
+        """The cost of each method on this machine. Saved measurements are reused."""
+        known = {name: self.run_of(name).cost() for name in self.entrants}
         missing = [self.entrants[name] for name, cost in known.items() if "step_seconds" not in cost]
         measured = measure_costs(
             missing, self.data.in_shape, len(self.data.classes), pick_device(self.device)
         )
         for name, cost in measured.items():
-            self._add_cost(name, asdict(cost))
+            self.run_of(name).add_cost(asdict(cost))
         return {
             name: measured[name]
             if name in measured
@@ -143,74 +159,71 @@ class Comparison:
             for name, cost in known.items()
         }
 
-    def row(self, name: str) -> MethodResult:
-        """What is known about a method."""
-        return row_of(self.entrants[name], self.run_of(name), len(self.data.train))
+    def result(self, name: str) -> MethodResult:
+        """The result of a method so far."""
+        return result_of(self.entrants[name], self.run_of(name), len(self.data.train))
 
-    def rows(self) -> list[MethodResult]:
-        """All methods, ranked."""
-        return ranked(self.row(name) for name in self.entrants)
+    def results(self) -> list[MethodResult]:
+        """The results of all methods, ranked."""
+        return ranked(self.result(name) for name in self.entrants)
 
-    def _settled(self, name: str) -> bool:
-        """Whether there is nothing left to train."""
-        return self.run_of(name).finished or (self.folder / name / FAILURE).exists()
+    def _is_trained(self, name: str) -> bool:
+        """Whether the training is complete or has failed."""
+        run = self.run_of(name)
+        return run.finished or run.failure() is not None
 
     def _train(self, name: str, listener: Listener) -> None:
         run = self.run_of(name)
         machine: dict[str, Any] = {"device": self.device, "listener": listener, "data": self.data}
         try:
-            if (run.folder / "config.yaml").exists():
+            if Run.exists(run.folder):
                 resume(run, **machine)
             else:
                 train(self.entrants[name].experiment, run.folder, **machine)
         except UserError as error:
-            # It would fail at the same place again, so this is its result.
-            run.write_json(FAILURE, {"reason": str(error)})
+            # Another attempt would fail at the same place, so the failure is saved as the result.
+            run.save_failure(str(error))
 
     def _measure_memory(self, name: str) -> None:
-        if "peak_memory" in self._cost(name):
+        run, entrant, shape = self.run_of(name), self.entrants[name], self.data.in_shape
+        if "peak_memory" in run.cost():
             return
-        entrant, shape = self.entrants[name], self.data.in_shape
         build = partial(entrant.experiment.create_method, shape, len(self.data.classes))
         try:
             peak: int | None = peak_memory(build, entrant.experiment.training, shape)
         except (UserError, BrokenProcessPool):
-            # Not every system tells, nor has the memory.
+            # The system does not report memory, or the process ran out of it.
             peak = None
-        self._add_cost(name, {"peak_memory": peak})
+        run.add_cost({"peak_memory": peak})
 
     def _test(self) -> None:
-        """Reads the test split once for every method, when all are trained."""
+        """Evaluates every trained method on the test split, unless it was evaluated before."""
         if self.data.test is None:
             return
         for name in self.entrants:
             run = self.run_of(name)
-            if run.finished and not (run.folder / evaluation_file("test")).exists():
+            if run.finished and run.evaluation("test") is None:
                 evaluate_run(run, "test", device=self.device, data=self.data)
 
-    def _cost(self, name: str) -> dict[str, Any]:
-        run = self.run_of(name)
-        return run.read_json(COST) if (run.folder / COST).exists() else {}
-
-    def _add_cost(self, name: str, cost: dict[str, Any]) -> None:
-        run = self.run_of(name)
-        run.folder.mkdir(parents=True, exist_ok=True)
-        run.write_json(COST, {**self._cost(name), **cost})
-
-    def _refuse_other_terms(self) -> None:
+    def _refuse_other_settings(self) -> None:
         found = _read(self.folder)
-        if found and (difference := found[0].difference(self.terms)):
-            raise UserError(
-                f"{self.folder} holds a comparison with {difference}; choose another folder with --out."
-            )
+        if found and (difference := found[0].difference(self.settings)):
+            raise UserError(f"{self.folder} contains a comparison with {difference}; choose another folder.")
 
 
 def _read(folder: Path) -> tuple[ComparisonSettings, list[str]] | None:
-    path = folder / TERMS
-    if not path.exists():
+    """The settings and the methods of the comparison in a folder; None if there is none."""
+    files = {folder / SETTINGS: "settings", folder / OLD_SETTINGS: "terms"}
+    path = next((path for path in files if path.exists()), None)
+    if path is None:
         return None
+    found = read_json(path)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return ComparisonSettings.from_mapping(found["terms"]), found["methods"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} cannot be read ({error}); choose another folder with --out.") from None
+        return ComparisonSettings.from_mapping(found[files[path]]), list(found["methods"])
+    except UserError as error:
+        reason = str(error).rstrip(".")
+        raise UserError(
+            f"{path} was written by an older version of hff ({reason}); choose another folder."
+        ) from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is damaged ({error}); choose another folder.") from None

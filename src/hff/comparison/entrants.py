@@ -1,4 +1,4 @@
-"""Which method trains which network in a comparison, and which cannot."""
+"""Entrants of a comparison: which method trains which network."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -12,49 +12,52 @@ from hff.methods.method import Stage
 from hff.networks import create_network
 
 MLP_WIDTHS = (500, 500, 500)
-"""A third of the paper's units or less: within a minute, a method sees the data more than once."""
+"""At most a third of the paper's units, so that a method sees the data more than once within a minute."""
 CNN_CHANNELS = (32, 64)
-"""The paper's for MNIST, but for the rounding that lets groups of channels stand for classes."""
+"""The paper's channels for MNIST, before they are rounded to multiples of the classes."""
 
 
 @dataclass(frozen=True)
 class Entrant:
-    """A method on its network, ready to be trained."""
+    """A method with the network that it trains."""
 
     experiment: Experiment
     network: str
-    """In words, such as "mlp 3x500" or "cnn 30-60"."""
+    """A short description, such as "mlp 3x500" or "cnn 30-60"."""
     parameters: int
     passes: int
+    """Forward passes per prediction."""
     stages: tuple[Stage, ...]
-    """Those that last."""
+    """The stages that last at least an epoch."""
 
     @property
     def method(self) -> str:
+        """The name of the method."""
         return self.experiment.method.name
 
     @property
     def title(self) -> str:
-        return methods[self.method].info.title
+        """The title of the method."""
+        return methods.find(self.method).info.title
 
 
 def default_networks(classes: int) -> tuple[Selection, Selection]:
-    """The MLP, and the CNN for rules that take no MLP; its channels are multiples of the classes."""
+    """An MLP, and a CNN for methods that do not support MLPs; its channels are multiples of the classes."""
     channels = tuple(max(1, round(width / classes)) * classes for width in CNN_CHANNELS)
     return Selection("mlp", {"widths": MLP_WIDTHS}), Selection("cnn", {"channels": channels})
 
 
 def find_entrants(
-    terms: ComparisonSettings, names: Iterable[str], in_shape: tuple[int, ...], classes: int
+    settings: ComparisonSettings, names: Iterable[str], in_shape: tuple[int, ...], classes: int
 ) -> tuple[dict[str, Entrant], dict[str, str]]:
-    """The entrants by method, and why each other method is not one."""
-    networks = default_networks(classes) if terms.network is None else (terms.network,)
+    """The entrants by method, and for each other method the reason why it is unsupported."""
+    networks = default_networks(classes) if settings.network is None else (settings.network,)
     entrants: dict[str, Entrant] = {}
     unsupported: dict[str, str] = {}
     for name in names:
-        for choice in networks:
+        for network in networks:
             try:
-                entrants[name] = _entrant(terms.experiment(name, choice), in_shape, classes)
+                entrants[name] = _entrant(settings.experiment(name, network), in_shape, classes)
                 unsupported.pop(name, None)
                 break
             except UserError as error:
@@ -64,18 +67,18 @@ def find_entrants(
 
 def _entrant(experiment: Experiment, in_shape: tuple[int, ...], classes: int) -> Entrant:
     method = experiment.create_method(in_shape, classes)
-    table = create_network(experiment.network.name, in_shape, classes, **experiment.network.options)
+    network = create_network(experiment.network.name, in_shape, classes, **experiment.network.options)
     return Entrant(
         experiment=experiment,
-        network=f"{table.name} {_in_words([row.width for row in table.rows])}",
+        network=f"{network.name} {_describe([row.width for row in network.rows])}",
         parameters=sum(parameter.numel() for parameter in method.parameters()),
         passes=method.passes,
         stages=tuple(trained_stages(method, experiment.training)),
     )
 
 
-def _in_words(widths: list[int]) -> str:
-    """The widths of the layers in a few characters."""
+def _describe(widths: list[int]) -> str:
+    """A short description of the widths of the layers."""
     if len(set(widths)) == 1:
         return f"{len(widths)}x{widths[0]}"
     return "-".join(map(str, widths)) if len(widths) < 6 else f"{len(widths)} layers"

@@ -1,4 +1,4 @@
-"""The comparison as a figure."""
+"""The figure of a comparison."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,35 +16,35 @@ TEST, VALIDATION, CLAIMED, LINE = "#08519c", "#9ecae1", "#d95f0e", "#c6dbef"
 GRAY = "#666666"
 
 
-def draw(rows: Sequence[MethodResult], terms: ComparisonSettings, folder: Path) -> Path:
-    """Draws accuracy, time and memory of all methods, the best on validation on top; gives the file."""
+def draw(results: Sequence[MethodResult], settings: ComparisonSettings, folder: Path) -> Path:
+    """Draws accuracy, time and memory of all methods in ranked order. Returns the path of the image."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise UserError(
-            "For the figure as well, install matplotlib (pip install 'hff[plots]') and repeat the command."
+            "The figure needs matplotlib; install it (pip install 'hff[plots]') and run the command again."
         ) from None
-    shown = [row for row in rows if row.failure is None]
+    shown = [result for result in results if result.failure is None]
     if not shown:
         raise UserError("No method could be trained, so there is no figure.")
     figure = Figure(figsize=(11, 1.9 + 0.27 * len(shown)), dpi=150, layout="constrained")
     accuracy, *others = figure.subplots(1, 4, sharey=True, width_ratios=(5, 1.5, 1.5, 1.5))
     _draw_accuracy(accuracy, shown)
     costs = {
-        "seconds\nper epoch": [row.seconds_per_epoch for row in shown],
-        "seconds per\n10,000 predictions": [row.seconds_per_10000_predictions for row in shown],
-        "MB added\nby training": [row.peak_memory_mb for row in shown],
+        "seconds\nper epoch": [result.seconds_per_epoch for result in shown],
+        "seconds per\n10,000 predictions": [result.seconds_per_10000_predictions for result in shown],
+        "MB added\nby training": [result.peak_memory_mb for result in shown],
     }
     for axes, (title, values) in zip(others, costs.items(), strict=True):
         _draw_cost(axes, values, title)
     note = {"transform": others[0].transAxes, "va": "top", "fontsize": 8, "color": GRAY}
     others[0].text(0, -0.02, "bars are logarithmic", **note)
     places = range(len(shown))
-    accuracy.set_yticks(places, [_label(row) for row in shown])
-    for label, row in zip(accuracy.get_yticklabels(), shown, strict=True):
-        label.set_fontweight("bold" if row.method == "hff" else "normal")
+    accuracy.set_yticks(places, [_label(result) for result in shown])
+    for label, result in zip(accuracy.get_yticklabels(), shown, strict=True):
+        label.set_fontweight("bold" if result.method == "hff" else "normal")
     accuracy.set_ylim(len(shown) - 0.4, -0.6)
-    figure.suptitle(table_title(terms), fontsize=11)
+    figure.suptitle(table_title(settings), fontsize=11)
     path = folder / FIGURE
     partial = path.with_name(f"partial-{FIGURE}")
     figure.savefig(partial)
@@ -52,19 +52,19 @@ def draw(rows: Sequence[MethodResult], terms: ComparisonSettings, folder: Path) 
     return path
 
 
-def _label(row: MethodResult) -> str:
-    kind = row.network.partition(" ")[0]
-    return row.method if kind == "mlp" else f"{row.method} ({kind})"
+def _label(result: MethodResult) -> str:
+    kind = result.network.partition(" ")[0]
+    return result.method if kind == "mlp" else f"{result.method} ({kind})"
 
 
-def _draw_accuracy(axes: "Axes", rows: Sequence[MethodResult]) -> None:
-    for place, row in enumerate(rows):
-        ends = [each for each in (row.validation_accuracy, row.test_accuracy) if each is not None]
+def _draw_accuracy(axes: "Axes", results: Sequence[MethodResult]) -> None:
+    for place, result in enumerate(results):
+        ends = [each for each in (result.validation_accuracy, result.test_accuracy) if each is not None]
         if ends:
             axes.plot([min(ends), max(ends)], [place, place], color=VALIDATION, linewidth=2, zorder=1)
-    _dots(axes, [row.validation_accuracy for row in rows], VALIDATION, "validation", size=34)
-    _dots(axes, [row.test_accuracy for row in rows], TEST, "test", size=44)
-    claims = [row.claimed_value for row in rows]
+    _dots(axes, [result.validation_accuracy for result in results], VALIDATION, "validation", size=34)
+    _dots(axes, [result.test_accuracy for result in results], TEST, "test", size=44)
+    claims = [result.claimed_value for result in results]
     if any(claim is not None for claim in claims):
         _dots(axes, claims, CLAIMED, "claimed by the paper", size=44, hollow=True)
     axes.set_xlabel("accuracy (%)")
@@ -73,27 +73,25 @@ def _draw_accuracy(axes: "Axes", rows: Sequence[MethodResult]) -> None:
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     axes.margins(x=0.04)
-    for place, row in enumerate(rows):
-        if row.test_accuracy is not None:
-            axes.annotate(f"{row.test_accuracy:.1f}", (1.01, place), xycoords=("axes fraction", "data"),
+    for place, result in enumerate(results):
+        if result.test_accuracy is not None:
+            axes.annotate(f"{result.test_accuracy:.1f}", (1.01, place), xycoords=("axes fraction", "data"),
                           va="center", fontsize=8, color=TEST)  # fmt: skip
     axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, fontsize=9)
 
 
 def _dots(
-    axes: "Axes", values: Sequence[float | None], colour: str, label: str, size: float, hollow: bool = False
+    axes: "Axes", values: Sequence[float | None], color: str, label: str, size: float, hollow: bool = False
 ) -> None:
     found = [(value, place) for place, value in enumerate(values) if value is not None]
     if found:
         xs, ys = zip(*found, strict=True)
-        face = "none" if hollow else colour
-        axes.scatter(
-            xs, ys, s=size, facecolors=face, edgecolors=colour, linewidths=1.4, label=label, zorder=3
-        )
+        face = "none" if hollow else color
+        axes.scatter(xs, ys, s=size, facecolors=face, edgecolors=color, linewidths=1.4, label=label, zorder=3)
 
 
 def _draw_cost(axes: "Axes", values: Sequence[float | None], title: str) -> None:
-    """One number for each method on a logarithmic axis, for some cost many times what others do."""
+    """Draws one number per method on a logarithmic axis, because costs differ by orders of magnitude."""
     found = [value for value in values if value]
     if found:
         lowest, highest = min(found) / 1.6, max(found)
@@ -103,7 +101,7 @@ def _draw_cost(axes: "Axes", values: Sequence[float | None], title: str) -> None
                 axes.annotate(f"{value:.3g}", (value, place), (4, 0), textcoords="offset points",
                               va="center", fontsize=8, color=GRAY)  # fmt: skip
         axes.set_xscale("log")
-        # The longest bar leaves room for its number.
+        # Leave room for the number of the longest bar.
         axes.set_xlim(lowest, highest * (highest / lowest) ** 0.45)
     axes.set_title(title, fontsize=9)
     axes.xaxis.set_visible(False)

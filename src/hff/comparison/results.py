@@ -1,10 +1,9 @@
-"""The rows of a comparison, best on validation first, and the tables that are made of them."""
+"""The results of a comparison, and the tables that show them."""
 
 import csv
 import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 from hff.comparison.entrants import Entrant
 from hff.comparison.settings import ComparisonSettings
@@ -13,23 +12,23 @@ from hff.experiment import data_set_fields
 from hff.paper import claimed
 from hff.training import Run
 
-COST, FAILURE = "cost.json", "failure.json"
 MEGABYTE = 1e6
 MISSING = "–"
 
 
 @dataclass(frozen=True)
 class MethodResult:
-    """What is known about one method."""
+    """The result of one method."""
 
     method: str
     title: str
     network: str
     validation_accuracy: float | None
-    """Of the read-out, in percent, like all accuracies here; the rows are ranked by it."""
+    """Accuracy of the read-out in percent. Methods are ranked by it."""
     test_accuracy: float | None
+    """Accuracy of the read-out in percent."""
     claimed: str | None
-    """The paper's number for this method, data set and kind of network, as printed."""
+    """The number that the paper prints for this method, data set and kind of network."""
     training_seconds: float
     epochs: float
     seconds_per_epoch: float | None
@@ -43,24 +42,24 @@ class MethodResult:
 
     @property
     def claimed_value(self) -> float | None:
+        """The claimed accuracy as a number."""
         return float(self.claimed.split()[0].lstrip(">≤≈")) if self.claimed else None
 
 
-def row_of(entrant: Entrant, run: Run, train: int) -> MethodResult:
-    """The row of a method, from its run folder; train: samples of the training split."""
+def result_of(entrant: Entrant, run: Run, training_samples: int) -> MethodResult:
+    """The result of a method, from its run. `training_samples` is the size of the training split."""
     experiment = entrant.experiment
-    summary, position = run.summary() or {}, run.position()
-    cost, failure = (_read(run, name) for name in (COST, FAILURE))
-    tested = _read(run, "eval-test.json")
+    summary, position, cost = run.summary() or {}, run.position(), run.cost()
+    tested = run.evaluation("test") or {}
     claim = claimed(entrant.method, experiment.data.name, experiment.network.name)
-    epochs = position.samples / train
+    epochs = position.samples / training_samples
     predicted, memory = cost.get("prediction_seconds"), cost.get("peak_memory")
     return MethodResult(
         method=entrant.method,
         title=entrant.title,
         network=entrant.network,
-        validation_accuracy=_percent(summary.get("read_out_accuracy")),
-        test_accuracy=_percent(tested.get("accuracy")),
+        validation_accuracy=_rounded_percentage(summary.get("read_out_accuracy")),
+        test_accuracy=_rounded_percentage(tested.get("accuracy")),
         claimed=claim.printed if claim else None,
         training_seconds=round(position.spent, 3),
         epochs=round(epochs, 2),
@@ -70,99 +69,101 @@ def row_of(entrant: Entrant, run: Run, train: int) -> MethodResult:
         seconds_per_10000_predictions=None if predicted is None else round(10_000 * predicted, 4),
         parameters=entrant.parameters,
         learning_rate=experiment.training.learning_rate,
-        failure=failure.get("reason"),
+        failure=run.failure(),
     )
 
 
-def ranked(rows: Iterable[MethodResult]) -> list[MethodResult]:
-    """The best on validation first, by name where they are equal; what failed comes last."""
+def ranked(results: Iterable[MethodResult]) -> list[MethodResult]:
+    """The results ordered by validation accuracy, then by name. Failed methods come last."""
     return sorted(
-        rows, key=lambda row: (row.failure is not None, -(row.validation_accuracy or 0.0), row.method)
+        results,
+        key=lambda result: (
+            result.failure is not None,
+            -(result.validation_accuracy or 0.0),
+            result.method,
+        ),
     )
 
 
 COLUMNS: dict[str, Callable[[MethodResult], str]] = {
-    "method": lambda row: row.method,
-    "network": lambda row: row.network,
-    "validation %": lambda row: "failed" if row.failure else _number(row.validation_accuracy, ".2f"),
-    "test %": lambda row: _number(row.test_accuracy, ".2f"),
-    "claimed %": lambda row: row.claimed or MISSING,
-    "training s": lambda row: _number(row.training_seconds, ".1f"),
-    "epochs": lambda row: _number(row.epochs, ".1f"),
-    "s / epoch": lambda row: _number(row.seconds_per_epoch, ".3g"),
-    "MB": lambda row: _number(row.peak_memory_mb, ".0f"),
-    "passes": lambda row: str(row.passes),
-    "s / 10,000": lambda row: _number(row.seconds_per_10000_predictions, ".2g"),
+    "method": lambda result: result.method,
+    "network": lambda result: result.network,
+    "validation %": lambda result: "failed" if result.failure else _number(result.validation_accuracy, ".2f"),
+    "test %": lambda result: _number(result.test_accuracy, ".2f"),
+    "claimed %": lambda result: result.claimed or MISSING,
+    "training s": lambda result: _number(result.training_seconds, ".1f"),
+    "epochs": lambda result: _number(result.epochs, ".1f"),
+    "s / epoch": lambda result: _number(result.seconds_per_epoch, ".3g"),
+    "MB": lambda result: _number(result.peak_memory_mb, ".0f"),
+    "passes": lambda result: str(result.passes),
+    "s / 10,000": lambda result: _number(result.seconds_per_10000_predictions, ".2g"),
 }
-"""What people see: header and cell of each column after the rank."""
+"""The header of each column after the rank, and the function that returns its cell."""
 NOTE = (
-    "Ranked on validation; the test split was read once. Training seconds leave out validation and "
-    "checkpoints; MB is what training adds to a process at its peak; passes and seconds are those of "
-    "predictions. Claimed is the paper's number for the method and that kind of network, trained to its end."
+    "Methods are ranked on validation, and the test split is read once. Training seconds exclude validation "
+    "and checkpoints. MB is the memory that training adds to a process at its peak. Passes are the forward "
+    "passes of one prediction, and s / 10,000 the seconds of 10,000 predictions. Claimed is the paper's "
+    "number for the method and this kind of network, fully trained."
 )
 
 
-def cells(rows: Sequence[MethodResult]) -> list[list[str]]:
-    """The table without its header, the rank in front."""
+def cells(results: Sequence[MethodResult]) -> list[list[str]]:
+    """The cells of the table, starting with the rank."""
     return [
-        [MISSING if row.failure else str(rank), *(cell(row) for cell in COLUMNS.values())]
-        for rank, row in enumerate(rows, 1)
+        [MISSING if result.failure else str(rank), *(cell(result) for cell in COLUMNS.values())]
+        for rank, result in enumerate(results, 1)
     ]
 
 
-def as_csv(rows: Sequence[MethodResult]) -> str:
-    """Every field of every row."""
+def as_csv(results: Sequence[MethodResult]) -> str:
+    """All fields of all results."""
     text = io.StringIO()
     names = [field.name for field in fields(MethodResult)]
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["rank", *names])
-    for rank, row in enumerate(rows, 1):
-        writer.writerow(["" if row.failure else rank, *(getattr(row, name) for name in names)])
+    for rank, result in enumerate(results, 1):
+        writer.writerow(["" if result.failure else rank, *(getattr(result, name) for name in names)])
     return text.getvalue()
 
 
 def as_markdown(
-    rows: Sequence[MethodResult], unsupported: Mapping[str, str], terms: ComparisonSettings
+    results: Sequence[MethodResult], unsupported: Mapping[str, str], settings: ComparisonSettings
 ) -> str:
-    """The table that people see, with the terms above it and what is missing below."""
+    """A page with the settings, the table, and the methods that failed or are unsupported."""
     header = ["", *COLUMNS]
     lines = [
-        f"# {table_title(terms)}",
+        f"# {table_title(settings)}",
         "",
         f"| {' | '.join(header)} |",
         f"|{'---|' * len(header)}",
-        *(f"| {' | '.join(row)} |" for row in cells(rows)),
+        *(f"| {' | '.join(row)} |" for row in cells(results)),
         "",
         NOTE,
     ]
-    remarks = [f"- `{row.method}` failed: {row.failure}" for row in rows if row.failure]
+    remarks = [f"- `{result.method}` failed: {result.failure}" for result in results if result.failure]
     remarks += [f"- `{name}` is left out: {reason}" for name, reason in unsupported.items()]
     return "\n".join([*lines, *(["", *remarks] if remarks else []), ""])
 
 
-def table_title(terms: ComparisonSettings) -> str:
-    """What was compared, in one line."""
-    defaults = {field.name: field.default for field in data_set_fields(terms.data.name)}
-    chosen = [
-        f"{name} {shown(value)}" for name, value in terms.data.options.items() if value != defaults[name]
-    ]
-    on = terms.data.name + (f" ({', '.join(chosen)})" if chosen else "")
+def table_title(settings: ComparisonSettings) -> str:
+    """The settings of a comparison in one line."""
+    data, network = settings.data, settings.network
+    defaults = {field.name: field.default for field in data_set_fields(data.name)}
+    options = [f"{name} {shown(value)}" for name, value in data.options.items() if value != defaults[name]]
     parts = [
-        f"{on}, {terms.network.name}" if terms.network else on,
-        f"{terms.seconds:g} s" if terms.seconds is not None else f"{terms.epochs} epochs",
-        f"batches of {terms.batch_size}",
-        *([] if terms.learning_rate is None else [f"learning rate {terms.learning_rate:g}"]),
-        f"seed {terms.seed}",
+        data.name
+        + (f" ({', '.join(options)})" if options else "")
+        + (f", {network.name}" if network else ""),
+        f"{settings.seconds:g} s" if settings.seconds is not None else f"{settings.epochs} epochs",
+        f"batches of {settings.batch_size}",
+        *([] if settings.learning_rate is None else [f"learning rate {settings.learning_rate:g}"]),
+        f"seed {settings.seed}",
     ]
-    entrant, budget, *rest = parts
-    return f"{entrant}: {budget} of training each, {', '.join(rest)}"
+    subject, budget, *others = parts
+    return f"{subject}: {budget} of training each, {', '.join(others)}"
 
 
-def _read(run: Run, name: str) -> dict[str, Any]:
-    return run.read_json(name) if (run.folder / name).exists() else {}
-
-
-def _percent(share: float | None) -> float | None:
+def _rounded_percentage(share: float | None) -> float | None:
     return None if share is None else round(100 * share, 2)
 
 

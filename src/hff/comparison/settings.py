@@ -1,4 +1,4 @@
-"""What all methods of a comparison have in common."""
+"""The settings that all methods of a comparison share."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -6,25 +6,28 @@ from typing import Any, Self
 
 from hff.config import shown, to_builtin
 from hff.errors import UserError
-from hff.experiment import Experiment, Selection
+from hff.experiment import Experiment, Selection, select
 from hff.methods import methods
 
 SHARES = 100
-"""Epochs of a training by the clock: how its parts share the time is as fine as that."""
+"""Epochs of a training with a time budget. They only determine how its stages share the time."""
+PARTS = ("data", "network")
+"""The settings that are selections."""
 
 
 @dataclass(frozen=True)
 class ComparisonSettings:
-    """The terms of a comparison; the optimiser is Adam and its rate falls as a half cosine.
+    """The settings of a comparison. All methods use Adam with a learning rate that follows a half cosine.
 
     Args:
         data: the data set with its options.
-        network: what all methods train; None for an MLP, or a small CNN where a rule takes no MLP.
-        seconds: training seconds of each method; None where epochs count.
-        epochs: epochs of each method; None where seconds count.
+        network: the network of all methods; None for an MLP, or a small CNN if a method does not
+            support MLPs.
+        seconds: training time of each method; None if `epochs` is given.
+        epochs: epochs of each method; None if `seconds` is given.
         batch_size: samples in a mini-batch.
-        learning_rate: that of all methods; None for the one that each declares.
-        seed: what all randomness hangs on.
+        learning_rate: the learning rate of all methods; None for the one that each method declares.
+        seed: seed of all random numbers.
     """
 
     data: Selection
@@ -41,18 +44,18 @@ class ComparisonSettings:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
-        """The inverse of `to_mapping`."""
-        parts = {part: mapping[part] and Selection(**mapping[part]) for part in ("data", "network")}
+        """The inverse of `to_mapping`. Missing options take their defaults."""
+        parts = {part: mapping[part] and _resolved(part, Selection(**mapping[part])) for part in PARTS}
         return cls(**{**mapping, **parts})
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain lists, numbers and texts."""
+        """The settings as lists, numbers and text."""
         mapping: dict[str, Any] = to_builtin(asdict(self))
         return mapping
 
     @property
     def budget(self) -> str:
-        """What each method gets, in a word."""
+        """The budget of each method, such as "60s" or "5epochs"."""
         return f"{self.seconds:g}s" if self.seconds is not None else f"{self.epochs}epochs"
 
     def experiment(self, method: str, network: Selection) -> Experiment:
@@ -65,7 +68,7 @@ class ComparisonSettings:
                 "epochs": SHARES if self.epochs is None else self.epochs,
                 "seconds": self.seconds,
                 "batch_size": self.batch_size,
-                "learning_rate": self.learning_rate or methods[method].info.learning_rate,
+                "learning_rate": self.learning_rate or methods.find(method).info.learning_rate,
                 "optimizer": "adam",
                 "lr_schedule": "cosine",
                 "seed": self.seed,
@@ -73,20 +76,25 @@ class ComparisonSettings:
         )
 
     def difference(self, other: "ComparisonSettings") -> str | None:
-        """The first thing in which two sets of terms differ, in words; None where they are the same."""
-        mine, theirs = _flat(self.to_mapping()), _flat(other.to_mapping())
+        """The first setting that differs, in words; None if all are equal."""
+        mine, theirs = self._flat(), other._flat()
         for key in {**mine, **theirs}:
             if mine.get(key) != theirs.get(key):
                 return f"{key} {shown(mine.get(key))}, not {shown(theirs.get(key))}"
         return None
 
+    def _flat(self) -> dict[str, Any]:
+        """All settings with keys such as `network` and `network.widths`."""
+        flat: dict[str, Any] = {}
+        for key, value in to_builtin(vars(self)).items():
+            if isinstance(value, Selection):
+                options = to_builtin(_resolved(key, value).options)
+                flat |= {key: value.name, **{f"{key}.{name}": option for name, option in options.items()}}
+            else:
+                flat[key] = value
+        return flat
 
-def _flat(mapping: Mapping[str, Any]) -> dict[str, Any]:
-    """One level: the name of a part under the part's own, its options behind a dot."""
-    flat: dict[str, Any] = {}
-    for key, value in mapping.items():
-        if isinstance(value, Mapping):
-            flat |= {key: value["name"], **{f"{key}.{name}": each for name, each in value["options"].items()}}
-        else:
-            flat[key] = value
-    return flat
+
+def _resolved(part: str, selected: Selection) -> Selection:
+    """A selection with the values of all options."""
+    return select(part, {"name": selected.name, **selected.options})

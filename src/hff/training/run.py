@@ -1,9 +1,10 @@
-"""The run folder: all that is known about one training, in files that people and programs can read."""
+"""The run folder: everything about one training, in files that people and programs can read."""
 
 import json
 import platform
 import shlex
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -19,64 +20,85 @@ from hff.methods import Method
 from hff.training import checkpoint
 from hff.training.plan import Position
 
-CONFIG, METRICS, DATA, ENVIRONMENT, SUMMARY = (
+CONFIG, METRICS, DATA, ENVIRONMENT, SUMMARY, COST, FAILURE = (
     "config.yaml",
     "metrics.jsonl",
     "data.json",
     "environment.json",
     "summary.json",
+    "cost.json",
+    "failure.json",
 )
 CHECKPOINT = "checkpoint.safetensors"
 
+# Old and new names of settings, and of options of methods (old, new, methods), to open folders of 0.1.0.
+# The methods are listed because a method of another package may have an option of the same name.
+OLD_SETTINGS = {"schedule": "lr_schedule", "keep_gigabytes": "cache_gigabytes"}
+OLD_OPTIONS = (
+    (
+        "schedule",
+        "layer_order",
+        ("ff", "hebb", "hff", "layer_collab", "mono_forward", "simcnn", "softhebb", "symba"),
+    ),
+    ("rest", "frozen", ("dfa", "ssdfa")),
+    ("head", "output", ("fa", "dfa", "ssdfa", "dll")),
+    ("centred", "centered", ("predictive_coding",)),
+)
+
 
 class Run:
-    """One training in a folder: its config, data facts, environment, metrics, checkpoint and summary."""
+    """One training in a folder: its config, data, environment, metrics, checkpoint and results."""
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
 
+    @staticmethod
+    def exists(folder: Path | str) -> bool:
+        """Whether the folder contains a run."""
+        return (Path(folder) / CONFIG).is_file()
+
     @classmethod
     def create(cls, folder: Path | str, config: dict[str, Any], data: DataSet) -> "Run":
-        """Starts a run in an empty or new folder; a folder that holds a run already is left alone."""
-        folder = Path(folder)
-        if (folder / CONFIG).exists():
-            raise UserError(
-                f"{folder} holds a run already: resume it with --resume {folder}, or choose another --out."
-            )
-        folder.mkdir(parents=True, exist_ok=True)
+        """Starts a run in a folder, which must not contain one yet."""
+        if cls.exists(folder):
+            raise UserError(f"{folder} already contains a run; resume it, or choose another folder.")
         run = cls(folder)
+        run.folder.mkdir(parents=True, exist_ok=True)
         facts = {"name": data.name, "classes": data.classes, "preprocessing": data.preprocessing.to_json()}
-        run.write_json(DATA, facts)
-        run.write_json(ENVIRONMENT, environment())
-        # The config comes last: a folder that has one is a complete start of a run.
-        checkpoint.write_atomically(folder / CONFIG, yaml.safe_dump(config, sort_keys=False))
+        run._write(DATA, facts)
+        run._write(ENVIRONMENT, environment())
+        # The config is written last, so that a folder with a config is a complete start of a run.
+        checkpoint.write_atomically(run.folder / CONFIG, yaml.safe_dump(config, sort_keys=False))
         return run
 
     @classmethod
     def open(cls, folder: Path | str) -> "Run":
         """An existing run."""
-        folder = Path(folder)
-        if not (folder / CONFIG).is_file():
-            raise UserError(f"{folder} is no run folder: it has no {CONFIG}.")
+        if not cls.exists(folder):
+            raise UserError(f"{folder} is not a run folder: it has no {CONFIG}.")
         return cls(folder)
 
     @property
     def config(self) -> dict[str, Any]:
-        """The resolved configuration."""
-        content = yaml.safe_load((self.folder / CONFIG).read_text(encoding="utf-8"))
+        """The resolved configuration, with the current names of renamed settings."""
+        path = self.folder / CONFIG
+        try:
+            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError) as error:
+            raise _unreadable(path, error) from None
         if not isinstance(content, dict):
-            raise UserError(f"{self.folder / CONFIG} is damaged: it holds no configuration.")
-        return content
+            raise UserError(f"{path} is damaged: it does not contain settings.")
+        return with_current_names(content)
 
     @property
     def classes(self) -> tuple[str, ...]:
         """The names of the classes."""
-        return tuple(self.read_json(DATA)["classes"])
+        return tuple(self._read(DATA)["classes"])
 
     @property
     def preprocessing(self) -> Preprocessing:
-        """How inputs become what the network gets."""
-        return Preprocessing.from_json(self.read_json(DATA)["preprocessing"])
+        """The preprocessing of the inputs."""
+        return Preprocessing.from_json(self._read(DATA)["preprocessing"])
 
     @property
     def finished(self) -> bool:
@@ -84,11 +106,11 @@ class Run:
         return (self.folder / SUMMARY).exists()
 
     def summary(self) -> dict[str, Any] | None:
-        """The result of a finished run."""
-        return self.read_json(SUMMARY) if self.finished else None
+        """The result of a finished run; None before that."""
+        return self._find(SUMMARY)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """One record an epoch, in order; a line that a crash cut off is not one."""
+        """One record per epoch, in order. A line that a crash cut off is ignored."""
         records = []
         for line in self._metric_lines():
             try:
@@ -98,49 +120,70 @@ class Run:
         return records
 
     def append_metrics(self, record: dict[str, Any]) -> None:
+        """Adds a record."""
         with (self.folder / METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
 
     def truncate_metrics(self, count: int) -> None:
-        """Drops the records after the first `count`, which are younger than the checkpoint."""
+        """Drops all records but the first `count`: the others are newer than the checkpoint."""
         lines = self._metric_lines()
         if len(lines) > count:
             checkpoint.write_atomically(self.folder / METRICS, "".join(line + "\n" for line in lines[:count]))
 
     def finish(self, summary: dict[str, Any]) -> None:
-        """Writes the summary: from now on the run is complete."""
-        self.write_json(SUMMARY, summary)
+        """Writes the summary, which marks the run as complete."""
+        self._write(SUMMARY, summary)
 
-    def write_json(self, name: str, content: dict[str, Any]) -> None:
-        """Puts a document into the folder, whole or not at all."""
-        checkpoint.write_atomically(self.folder / name, json.dumps(content, indent=2) + "\n")
+    def evaluation(self, split: str) -> dict[str, Any] | None:
+        """The saved evaluation on a split; None if there is none."""
+        return self._find(evaluation_file(split))
 
-    def read_json(self, name: str) -> dict[str, Any]:
-        """A document of the folder."""
-        path = self.folder / name
-        try:
-            content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            return content
-        except (OSError, ValueError) as error:
-            raise UserError(f"{path} cannot be read ({error}).") from None
+    def save_evaluation(self, split: str, result: dict[str, Any]) -> None:
+        """Saves the evaluation on a split."""
+        self._write(evaluation_file(split), result)
+
+    def cost(self) -> dict[str, Any]:
+        """Measured time and memory by name; empty if nothing was measured."""
+        return self._find(COST) or {}
+
+    def add_cost(self, cost: Mapping[str, Any]) -> None:
+        """Adds measured time or memory. The run need not have started."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._write(COST, {**self.cost(), **cost})
+
+    def failure(self) -> str | None:
+        """Why the training failed; None if it did not."""
+        found = self._find(FAILURE)
+        return str(found["reason"]) if found else None
+
+    def save_failure(self, reason: str) -> None:
+        """Records that the training failed, in one sentence."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._write(FAILURE, {"reason": reason})
 
     def save(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         """Replaces the checkpoint."""
         checkpoint.save(self.folder / CHECKPOINT, tensors, state)
 
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The tensors and state of the checkpoint, None before the first one."""
+        """The tensors and state of the checkpoint; None before the first one."""
         path = self.folder / CHECKPOINT
         return checkpoint.load(path) if path.exists() else None
 
     def position(self) -> Position:
-        """How far the newest checkpoint is; the start before the first one."""
-        loaded = self.load()
-        return Position(**loaded[1]["position"]) if loaded else Position()
+        """The position of the training at the last checkpoint; the start before the first one."""
+        path = self.folder / CHECKPOINT
+        return Position(**checkpoint.read_state(path)["position"]) if path.exists() else Position()
 
-    def load_weights(self, method: Method) -> None:
-        """Puts the newest weights into a method."""
-        tensors, _ = checkpoint.load(self.folder / CHECKPOINT)
+    def load_weights(self, method: Method, tensors: Mapping[str, Tensor] | None = None) -> None:
+        """Loads the weights of the last checkpoint into a method.
+
+        Args:
+            method: the method, built from the config of this run.
+            tensors: the tensors that `load` returned. If None, the checkpoint is read.
+        """
+        if tensors is None:
+            tensors, _ = checkpoint.load(self.folder / CHECKPOINT)
         weights = {
             name.removeprefix("method/"): t for name, t in tensors.items() if name.startswith("method/")
         }
@@ -153,9 +196,58 @@ class Run:
         path = self.folder / METRICS
         return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
+    def _write(self, name: str, content: dict[str, Any]) -> None:
+        write_json(self.folder / name, content)
+
+    def _read(self, name: str) -> dict[str, Any]:
+        return read_json(self.folder / name)
+
+    def _find(self, name: str) -> dict[str, Any] | None:
+        return self._read(name) if (self.folder / name).exists() else None
+
+
+def evaluation_file(split: str) -> str:
+    """The name of the file with the evaluation on a split."""
+    return f"eval-{split}.json"
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Writes a JSON file atomically."""
+    checkpoint.write_atomically(path, json.dumps(content, indent=2) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Reads a JSON file with an object in it."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} is damaged: it does not contain a JSON object.")
+    return content
+
+
+def with_current_names(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A config with the current names of settings and method options that have been renamed."""
+    current = _renamed(config, OLD_SETTINGS)
+    method = current.get("method")
+    if isinstance(method, dict):
+        renamed = {old: new for old, new, names in OLD_OPTIONS if method.get("name") in names}
+        current["method"] = _renamed(method, renamed)
+    return current
+
+
+def _renamed(mapping: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names.get(name, name): value for name, value in mapping.items()}
+
+
+def _unreadable(path: Path, error: Exception) -> UserError:
+    # YAML errors span several lines, but a message is one sentence.
+    return UserError(f"{path} cannot be read ({' '.join(str(error).split())}).")
+
 
 def environment() -> dict[str, Any]:
-    """How and where a measurement was made: command, versions and hardware."""
+    """The command, versions and hardware of a measurement."""
     return {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         # `python -m hff` is the same as `hff`.
@@ -171,7 +263,7 @@ def environment() -> dict[str, Any]:
 
 
 def processor() -> str:
-    """The processor's name, as the system gives it."""
+    """The name of the processor as the system reports it."""
     path = Path("/proc/cpuinfo")
     if path.exists():
         for line in path.read_text().splitlines():
