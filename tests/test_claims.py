@@ -1,4 +1,4 @@
-"""The numbers of the paper: read off its tables by hand, and well-formed as a whole."""
+"""The claims of the paper: some cells checked against the paper by hand, and all of them for consistency."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ CELLS = {
     "layer_accs": 114,
     "text": 35,
 }
-"""How many numbers each table of the paper holds."""
+"""The number of filled cells in each table of the paper."""
 
 
 def name(claim: Claim) -> str:
@@ -77,7 +77,7 @@ def only(table: str, row: str, column: str) -> Claim:
         ("text", "Transfer, BP", "Stated", "65.80", "backprop imagenet vgg16 %"),
     ],
 )
-def test_a_cell_of_the_paper(table: str, row: str, column: str, printed: str, facts: str) -> None:
+def test_cells_match_the_paper(table: str, row: str, column: str, printed: str, facts: str) -> None:
     claim = only(table, row, column)
     assert claim.printed == printed
     assert f"{claim.method} {claim.data} {claim.network} {claim.unit}" == facts
@@ -95,7 +95,7 @@ def test_a_cell_of_the_paper(table: str, row: str, column: str, printed: str, fa
         ("text", "Time, inference, FF over HFF and BP", "Stated", 40.0, None),
     ],
 )
-def test_value_and_spread_are_read_off_the_print(
+def test_value_and_spread_are_parsed(
     table: str, row: str, column: str, value: float, spread: float | None
 ) -> None:
     claim = only(table, row, column)
@@ -114,22 +114,22 @@ def test_value_and_spread_are_read_off_the_print(
         ("text", "Abstract, speed of inference over FF", "Stated", "39.3"),
     ],
 )
-def test_a_correction_stands_beside_its_number(table: str, row: str, column: str, correction: str) -> None:
+def test_known_errors_are_noted(table: str, row: str, column: str, correction: str) -> None:
     assert correction in only(table, row, column).note
 
 
-def test_a_note_reaches_no_other_cell() -> None:
+def test_a_note_on_a_cell_is_not_on_other_cells() -> None:
     assert only("main_result_cnn", "No-Prop-DT", "C100").note == ""
     assert only("main_result_cnn", "CwConv", "MNIST").note == ""
 
 
-def test_a_note_on_a_row_stands_beside_all_its_cells() -> None:
+def test_a_note_on_a_row_is_on_all_its_cells() -> None:
     notes = [claim.note for claim in find(table="main_result_mlp", row="Layer Collab")]
     assert len(notes) == 3
     assert all("not one configuration" in note for note in notes)
 
 
-def test_every_note_reaches_a_cell() -> None:
+def test_every_note_is_on_a_cell() -> None:
     text = resources.files("hff.paper").joinpath("claims.toml").read_text("utf-8")
     for table in tomllib.loads(text)["table"]:
         for note in table.get("notes", ()):
@@ -137,13 +137,13 @@ def test_every_note_reaches_a_cell() -> None:
             assert any(note["note"] in claim.note for claim in find(table=table["label"], **place)), note
 
 
-def test_rows_of_rivals_that_the_paper_repeats_are_kept() -> None:
+def test_rows_that_the_paper_prints_twice_are_kept() -> None:
     for column in ("MNIST", "C10"):
         repeated = only("main_result_cnn", "No-Prop-DT", column).printed
         assert repeated == only("main_result_cnn", "CwConv", column).printed
 
 
-def test_empty_cells_claim_nothing() -> None:
+def test_empty_cells_are_not_claims() -> None:
     assert [claim.column for claim in find(table="main_result_mlp", method="ff")] == ["MNIST", "C10"]
     assert not find(table="ablation_activation", row="CNN, MNIST, Post", column="Step")
 
@@ -152,13 +152,9 @@ def test_no_number_is_missing() -> None:
     assert Counter(claim.table for claim in claims()) == CELLS
 
 
-def test_a_cell_is_claimed_once() -> None:
+def test_every_cell_is_listed_once() -> None:
     repeated = [cell for cell, count in Counter(map(name, claims())).items() if count > 1]
     assert not repeated
-
-
-def test_every_claim_has_its_place() -> None:
-    assert all(claim.table and claim.row and claim.column for claim in claims())
 
 
 def test_names_and_units_are_known() -> None:
@@ -168,7 +164,7 @@ def test_names_and_units_are_known() -> None:
     assert {claim.network for claim in claims()} == {*NETWORKS, None}
 
 
-def test_what_is_no_compared_method_or_network_is_told_in_the_text() -> None:
+def test_claims_without_a_method_or_network_are_in_the_text() -> None:
     assert [claim.value for claim in find(method=None)] == [58.1]
     assert {claim.table for claim in find(network=None)} == {"text"}
 
@@ -183,15 +179,15 @@ def test_spreads_are_smaller_than_their_values() -> None:
     assert not [name(claim) for claim in spread if not 0 <= (claim.spread or 0) < claim.value]
 
 
-def test_find_takes_all_facts_together() -> None:
+def test_find_matches_all_given_fields() -> None:
     found = find(method="hff", data="cifar10", network="mlp", table="main_result_mlp")
     assert [claim.value for claim in found] == [61.93]
     assert find() == claims()
     assert find(method="nobody") == ()
 
 
-def test_find_refuses_an_unknown_fact() -> None:
-    with pytest.raises(UserError, match=r"Unknown fact of a claim 'methods'; did you mean 'method'\?"):
+def test_find_refuses_an_unknown_field() -> None:
+    with pytest.raises(UserError, match=r"Unknown field of a claim 'methods'; did you mean 'method'\?"):
         find(methods="hff")
 
 

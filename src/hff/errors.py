@@ -1,17 +1,23 @@
-"""The one exception that users meet: a mistake they can mend, said in one sentence."""
+"""The exception for mistakes that the user can fix."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 class UserError(Exception):
-    """Something that the user can put right; the message is one sentence that says what and how."""
+    """A mistake that the user can fix. The message is one sentence that says what is wrong and what to do."""
+
+
+def require(condition: bool, message: str) -> None:
+    """Raises a `UserError` with the message unless the condition holds."""
+    if not condition:
+        raise UserError(message)
 
 
 def unknown(kind: str, name: str, valid: Iterable[str]) -> UserError:
-    """The error for a name that does not exist: offers the nearest valid one, else lists them all.
+    """The error for an unknown name. It suggests the nearest valid name, or lists all of them.
 
-    Of dotted names only the last part is compared: what all of them share makes no two of them alike.
+    Only the last part of dotted names is compared, because a shared prefix makes all names look similar.
     """
     names = sorted(valid)
     ends = {each.rpartition(".")[2]: each for each in names}

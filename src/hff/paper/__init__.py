@@ -1,4 +1,4 @@
-"""What the paper claims: every number of its tables and text, as printed, to hold measured ones against."""
+"""The claims of the paper: every number in its tables and text, as printed."""
 
 import re
 import tomllib
@@ -16,47 +16,47 @@ _PRINTED = re.compile(r"[>≤≈]?(?P<value>\d+(?:\.\d+)?)(?: ± (?P<spread>\d+(
 
 @dataclass(frozen=True)
 class Claim:
-    """One number of the paper and where it stands; `table`, `row` and `column` name it uniquely."""
+    """One number of the paper. `table`, `row` and `column` identify it."""
 
     table: str
-    """Label of the table in the source of the paper; "text" for the running text."""
+    """The label of the table in the source of the paper; "text" for the running text."""
     row: str
     column: str
     printed: str
     """The number as the paper prints it, such as "97.4" or "98.69 ± 0.04"."""
     value: float
     spread: float | None
-    """Standard deviation; None where none is printed."""
+    """The standard deviation; None if the paper prints none."""
     unit: str
     method: str | None
-    """Name in the registry of methods; None for a rule that is not one of the compared."""
+    """The name of the method in the registry; None if it is not a registered method."""
     data: str
     network: str | None
-    """None where the paper does not say which."""
+    """The name of the network; None if the paper does not state it."""
     note: str
-    """What is known to be wrong or odd about the number; empty as a rule."""
+    """What is known to be wrong or odd about the number; usually empty."""
 
 
 @cache
 def claims() -> tuple[Claim, ...]:
-    """All claims, table by table."""
+    """All claims, in the order of the tables."""
     text = resources.files(__name__).joinpath("claims.toml").read_text(encoding="utf-8")
     return tuple(claim for table in tomllib.loads(text)["table"] for claim in _read(table))
 
 
-def find(**facts: object) -> tuple[Claim, ...]:
-    """The claims that agree with all facts, such as `find(table="main_result_mlp", method="hff")`."""
+def find(**wanted: object) -> tuple[Claim, ...]:
+    """The claims that match all given fields, such as `find(table="main_result_mlp", method="hff")`."""
     valid = [field.name for field in fields(Claim)]
-    for name in facts:
+    for name in wanted:
         if name not in valid:
-            raise unknown("fact of a claim", name, valid)
+            raise unknown("field of a claim", name, valid)
     return tuple(
-        claim for claim in claims() if all(getattr(claim, name) == fact for name, fact in facts.items())
+        claim for claim in claims() if all(getattr(claim, name) == value for name, value in wanted.items())
     )
 
 
 def claimed(method: str, data: str, network: str) -> Claim | None:
-    """What the paper's main tables claim for a method on that data with that kind of network."""
+    """The claim of the paper's main tables for a method, a data set and a kind of network (MLP or CNN)."""
     kind = "mlp" if network == "mlp" else "cnn"
     found = find(table=f"main_result_{kind}", method=method, data=data)
     return found[0] if found else None
@@ -75,10 +75,10 @@ def _read(table: Mapping[str, Any]) -> Iterator[Claim]:
                 printed=printed,
                 value=value,
                 spread=spread,
-                unit=_fact("unit", row, table, index),
-                method=_fact("method", row, table, index),
-                data=_fact("data", row, table, index),
-                network=_fact("network", row, table, index),
+                unit=_field("unit", row, table, index),
+                method=_field("method", row, table, index),
+                data=_field("data", row, table, index),
+                network=_field("network", row, table, index),
                 note=" ".join(
                     note["note"]
                     for note in table.get("notes", ())
@@ -87,14 +87,14 @@ def _read(table: Mapping[str, Any]) -> Iterator[Claim]:
             )
 
 
-def _fact(name: str, row: Mapping[str, Any], table: Mapping[str, Any], index: int) -> Any:
-    """What the row says, or else the table, of the column at `index`; None where neither speaks."""
-    said = row.get(name, table.get(name))
-    return said[index] if isinstance(said, list) else said
+def _field(name: str, row: Mapping[str, Any], table: Mapping[str, Any], index: int) -> Any:
+    """A field of the cell in column `index`, from the row or else from the table; None if neither has it."""
+    value = row.get(name, table.get(name))
+    return value[index] if isinstance(value, list) else value
 
 
 def _number(printed: str) -> tuple[float, float | None]:
     match = _PRINTED.fullmatch(printed)
     if match is None:
-        raise ValueError(f"{printed!r} in claims.toml is no number such as '98.69 ± 0.04'")
+        raise ValueError(f"{printed!r} in claims.toml is not a number such as '98.69 ± 0.04'")
     return float(match["value"]), float(match["spread"]) if match["spread"] else None

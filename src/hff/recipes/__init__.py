@@ -1,4 +1,4 @@
-"""Recipes: experiments in YAML, shipped with the package; a file of your own works in their place."""
+"""Recipes: experiments in YAML. Some are part of the package, and users can write their own."""
 
 from importlib import resources
 from pathlib import Path
@@ -12,12 +12,16 @@ SUFFIXES = (".yaml", ".yml")
 
 
 def recipes() -> dict[str, str]:
-    """The name of every recipe with its first line, which says what it is."""
+    """The recipes of the package: each name with its description, the first line of the file."""
     return {name: _text(name).partition("\n")[0].lstrip("# ") for name in _names()}
 
 
 def read(name: str) -> dict[str, Any]:
-    """The settings of a recipe, given its name or the path of a YAML file; its name is one of them."""
+    """The settings of a recipe, including its name.
+
+    Args:
+        name: the name of a recipe in the package, or the path of a YAML file.
+    """
     path = Path(name)
     if path.suffix in SUFFIXES:
         try:
@@ -32,17 +36,19 @@ def read(name: str) -> dict[str, Any]:
 
 
 def parse(text: str, source: str) -> dict[str, Any]:
-    """The settings in YAML text; `source` names it in errors."""
+    """The settings in YAML text. Error messages call it `source`."""
     try:
         settings = yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f" at line {mark.line + 1}" if mark else ""
-        raise UserError(f"{source} is no valid YAML{place}; mend it.") from None
+        raise UserError(f"{source} is not valid YAML{place}; fix it.") from None
     if settings is None:
         return {}
     if not isinstance(settings, dict):
-        raise UserError(f"{source} must hold settings such as `epochs: 15`, not a {type(settings).__name__}.")
+        raise UserError(
+            f"{source} must contain settings such as `epochs: 15`, not a {type(settings).__name__}."
+        )
     return settings
 
 
