@@ -8,7 +8,7 @@ from hff import functional
 from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods import Method, create_method
-from hff.methods.local_errors import pooling, vectors
+from hff.modules.judges import pooling, vectors
 from hff.networks import create_network
 
 LOSSES = ["predsim", "pred", "sim"]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hff import functional
 from hff.batch import Batch
-from hff.errors import UserError
+from hff.errors import UserError, require
 from hff.methods.families.local import LocalMethod
 from hff.methods.method import MethodInfo, ReadOut, Stage, register
 from hff.networks import Network
@@ -76,8 +76,10 @@ class CwConv(LocalMethod):
             _for_each_layer("starts", starts, depth), _for_each_layer("ends", ends, depth), strict=True
         )
         self.spans = list(spans)
-        if not all(0 <= start < end <= 1 for start, end in self.spans):
-            raise UserError("Every layer needs a start below its end, both of them shares from 0 to 1.")
+        require(
+            all(0 <= start < end <= 1 for start, end in self.spans),
+            "Every layer needs a start below its end, both of them shares from 0 to 1.",
+        )
         if predictor == "softmax":
             self.classifier = nn.Linear(self.block(depth - 1).out_features, classes)
             self.classifier_learning_rate = classifier_learning_rate
@@ -134,8 +136,7 @@ def _for_each_layer(name: str, given: Sequence[Number], depth: int) -> list[Numb
 
 
 def _groups(classes: int, size: int) -> int:
-    if not 1 <= size < classes:
-        raise UserError(f"classes_per_group must be from 1 to {classes - 1}, not {size}.")
+    require(1 <= size < classes, f"classes_per_group must be from 1 to {classes - 1}, not {size}.")
     return math.ceil(classes / size)
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hff.errors import UserError
+from hff.errors import require
 from hff.methods.families.relayed import RelayedMethod
 from hff.methods.method import MethodInfo, ParameterSet, Stage, register
 from hff.modules.feedback import Feedback
@@ -62,10 +62,11 @@ class DLL(RelayedMethod):
         squash_input: bool = False,
     ) -> None:
         super().__init__(network, classes, output)
-        if not 0 <= label_smoothing < 1:
-            raise UserError(f"label_smoothing must be at least 0 and below 1, not {label_smoothing:g}.")
-        if error_clamp <= 0:
-            raise UserError(f"error_clamp must be above 0, not {error_clamp:g}.")
+        require(
+            0 <= label_smoothing < 1,
+            f"label_smoothing must be at least 0 and below 1, not {label_smoothing:g}.",
+        )
+        require(error_clamp > 0, f"error_clamp must be above 0, not {error_clamp:g}.")
         self.feedback_sign = 1 if feedback_sign == "descent" else -1
         self.feedback_learning_rate = feedback_learning_rate
         self.label_smoothing = label_smoothing

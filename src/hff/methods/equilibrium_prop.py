@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hff.batch import Batch
-from hff.errors import UserError
+from hff.errors import UserError, require
 from hff.methods.method import Method, MethodInfo, ParameterSet, Stage, register
 from hff.networks import Network
 from hff.randomness import generator
@@ -80,11 +80,9 @@ class EquilibriumProp(Method):
         input_offset: float = 0.0,
     ) -> None:
         for option, value in {"nudge": nudge, "weight_gain": weight_gain, "input_scale": input_scale}.items():
-            if value <= 0:
-                raise UserError(f"{option} must be above 0, not {value:g}.")
+            require(value > 0, f"{option} must be above 0, not {value:g}.")
         for option, steps in {"free_steps": free_steps, "nudged_steps": nudged_steps}.items():
-            if steps < 1:
-                raise UserError(f"{option} must be at least 1, not {steps}.")
+            require(steps >= 1, f"{option} must be at least 1, not {steps}.")
         complete = network.with_output(classes)
         rows = tuple(replace(row, activation="identity") for row in complete.affine_rows)
         if layer_rates and len(layer_rates) != len(rows):
@@ -93,8 +91,9 @@ class EquilibriumProp(Method):
                 f"the output: give one for each, or none."
             )
         relaxing = len(rows) - (loss == "cross_entropy")
-        if relaxing < 1:
-            raise UserError("With cross_entropy the output does not relax; use a network with hidden layers.")
+        require(
+            relaxing >= 1, "With cross_entropy the output does not relax; use a network with hidden layers."
+        )
         super().__init__(replace(complete, rows=rows), classes)
         self.loss = loss
         self.nudging = nudging

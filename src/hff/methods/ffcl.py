@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from hff import functional
 from hff.batch import Batch
-from hff.errors import UserError
+from hff.errors import require
 from hff.methods.families.pairs import in_parts, scale_by_fan_in
 from hff.methods.method import Method, MethodInfo, ParameterSet, ReadOut, Stage, group_name, register
 from hff.modules.labels import wrong_labels
@@ -64,10 +64,10 @@ class FFCL(Method):
         read_out: ReadOut = "mean",
     ) -> None:
         super().__init__(network, classes, read_out=read_out)
-        if steps < 1:
-            raise UserError(f"steps must be at least 1, not {steps}.")
-        if label_scale <= 0:
-            raise UserError(f"label_scale must be positive, not {label_scale:g}: labels would have no say.")
+        require(steps >= 1, f"steps must be at least 1, not {steps}.")
+        require(
+            label_scale > 0, f"label_scale must be positive, not {label_scale:g}: labels would have no say."
+        )
         scale_by_fan_in(self)
         self.steps = steps
         self.threshold = threshold

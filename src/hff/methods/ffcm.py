@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hff import functional
 from hff.batch import Batch
-from hff.errors import UserError
+from hff.errors import UserError, require
 from hff.methods.families.local import LocalMethod, classifier_step
 from hff.methods.families.pairs import in_parts
 from hff.methods.method import Method, MethodInfo, ParameterSet, Stage, register
@@ -70,10 +70,11 @@ class FFCM(LocalMethod):
         label_overlay: bool = False,
         label_intensity: float = 3.0,
     ) -> None:
-        if temperature <= 0:
-            raise UserError(f"temperature must be positive, not {temperature:g}.")
-        if not 0 < head_epochs < 1:
-            raise UserError(f"head_epochs must lie between 0 and 1, not at {head_epochs:g}: it is a share.")
+        require(temperature > 0, f"temperature must be positive, not {temperature:g}.")
+        require(
+            0 < head_epochs < 1,
+            f"head_epochs must lie between 0 and 1, not at {head_epochs:g}: it is a share.",
+        )
         encoding = one_hot_encoding(network.in_shape, classes, label_intensity) if label_overlay else None
         super().__init__(replace(network, in_shape=encoding.out_shape) if encoding else network, classes)
         self.encoding = encoding

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hff import functional
 from hff.batch import Batch
-from hff.errors import UserError
+from hff.errors import require
 from hff.methods.families.hebbian import (
     HebbianMethod,
     by_unit,
@@ -65,10 +65,8 @@ class Hebb(HebbianMethod):
         power: float = 6.0,
         **options: Any,
     ) -> None:
-        if not 0 < rate <= 1:
-            raise UserError(f"rate must be above 0 and at most 1, not {rate:g}: it is a share of the way.")
-        if power <= 0:
-            raise UserError(f"power must be above 0, not {power:g}.")
+        require(0 < rate <= 1, f"rate must be above 0 and at most 1, not {rate:g}: it is a share of the way.")
+        require(power > 0, f"power must be above 0, not {power:g}.")
         table = without_biases(network, classes)
         rows = tuple(replace(row, activation="relu", power=power) for row in table.affine_rows)
         super().__init__(replace(table, rows=rows), classes, **options)

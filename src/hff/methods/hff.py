@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hff import functional
 from hff.batch import Batch
-from hff.errors import UserError
+from hff.errors import UserError, require
 from hff.methods.families.local import LocalMethod
 from hff.methods.method import MethodInfo, ParameterSet, Stage, group_layer, group_name, register
 from hff.modules.heads import Head
@@ -81,8 +81,7 @@ class HFF(LocalMethod):
         **options: Any,
     ) -> None:
         super().__init__(network, classes, **options)
-        if temperature <= 0:
-            raise UserError(f"temperature must be positive, not {temperature}.")
+        require(temperature > 0, f"temperature must be positive, not {temperature}.")
         if loss_on == "post" and network.activations_without_gradient:
             raise UserError(
                 "The step activation has no gradient, so it needs loss_on pre: add --method.loss_on pre."

@@ -1,6 +1,5 @@
 """The contract of a learning rule, and the registry of all rules."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -11,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from hff.batch import Batch
 from hff.config import check_options
-from hff.errors import UserError
+from hff.errors import UserError, require
 from hff.networks import AffineBlock, Block, Network
 from hff.randomness import seed_of
 from hff.registry import Registry
@@ -77,7 +76,7 @@ class ParameterSet:
     """True: the gradient is subtracted as it is; the rule has its own rates, decay and schedule."""
 
 
-class Method(nn.Module, ABC):
+class Method(nn.Module):
     """A learning rule with the blocks, heads and prototypes that it trains.
 
     Everything about a layer rests on one primitive: `features`, which the layer is judged by, and
@@ -107,16 +106,13 @@ class Method(nn.Module, ABC):
     ) -> None:
         """blocks: those of the rule itself, where they are more than the rows of the network."""
         super().__init__()
-        if classes < 2:
-            raise UserError(f"A classifier needs at least 2 classes, but the data has {classes}.")
+        require(classes >= 2, f"A classifier needs at least 2 classes, but the data has {classes}.")
         self.classes = classes
         self.read_out = read_out
         self.blocks = nn.ModuleList(network.blocks() if blocks is None else blocks)
         self.register_buffer("best_layer", torch.tensor(len(self.blocks) - 1))
         if isinstance(read_out, int) and not -len(self.blocks) <= read_out < len(self.blocks):
             raise UserError(f"read_out {read_out} is not a layer: the network has {len(self.blocks)} layers.")
-
-    # What the rule is and can do
 
     @classmethod
     def unsupported_reason(cls, network: Network, classes: int) -> str | None:
@@ -158,8 +154,6 @@ class Method(nn.Module, ABC):
         """Whether parameters step while the gradients of the same batch are still being computed."""
         return self.info.steps_within_batch
 
-    # The parts of the training
-
     def stages(self, epochs: int) -> list[Stage]:
         """The stages of the training, in order."""
         return [Stage("joint", tuple(range(len(self.blocks))), epochs)]
@@ -178,8 +172,6 @@ class Method(nn.Module, ABC):
         return {
             group_name(layer): [ParameterSet(list(self.blocks[layer].parameters()))] for layer in stage.blocks
         }
-
-    # One layer
 
     def block(self, layer: int) -> Block:
         block = self.blocks[layer]
@@ -208,8 +200,6 @@ class Method(nn.Module, ABC):
     def forward_block(self, layer: int, h: Tensor) -> Tensor:
         """The input of the next block, from the input of this one."""
         return self.next_input(layer, self.features(layer, h), h)
-
-    # Training
 
     def training_inputs(self, batch: Batch) -> Tensor:
         """The input of the first block that the batch has not passed yet."""
@@ -255,8 +245,6 @@ class Method(nn.Module, ABC):
         """Numbers worth watching, by name; the loop records them after every epoch."""
         return {}
 
-    # Frozen blocks
-
     def frozen_depth(self, stage: Stage) -> int:
         """How many of the lowest blocks give the same output for a sample in every epoch of a stage."""
         return min(stage.blocks, default=len(self.blocks)) if self.fixed_inputs else 0
@@ -278,15 +266,16 @@ class Method(nn.Module, ABC):
         wanted = range(len(self.blocks)) if self.read_out == "best" else self.read_out_layers
         return set(wanted) <= set(self.scored_layers(depth))
 
-    # Prediction
-
-    @abstractmethod
     def layer_scores(self, x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
         """Yields (layer, scores [B, C]) lazily, in order, for the layers that have scores.
 
-        With a depth above 0, x are the `frozen_features` of that depth, and only the `scored_layers` of that
-        depth are scored.
+        By default only the last layer has scores: its output. With a depth above 0, x are the
+        `frozen_features` of that depth, and only the `scored_layers` of that depth are scored.
         """
+        h = x if depth else self.stem(x)
+        for layer in range(depth, len(self.blocks)):
+            h = self.blocks[layer](h)
+        yield len(self.blocks) - 1, h
 
     def observe_validation(self, accuracy: dict[int, float]) -> None:
         """Receives the accuracy of each layer on the validation split after every epoch."""

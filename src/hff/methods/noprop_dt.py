@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hff import functional
 from hff.batch import Batch
-from hff.errors import UserError
+from hff.errors import UserError, require
 from hff.methods.method import Method, MethodInfo, ParameterSet, Stage, group_name, register
 from hff.networks import AffineRow, Network, Shape
 from hff.randomness import permutation
@@ -77,11 +77,9 @@ class NoProp(Method):
             ("width", width, 2),
             ("noise_samples", noise_samples, 0),
         ):
-            if value < least:
-                raise UserError(f"{option} must be at least {least}, not {value}.")
+            require(value >= least, f"{option} must be at least {least}, not {value}.")
         for option, weight in {"eta": eta, "snr_cap": snr_cap}.items():
-            if weight <= 0:
-                raise UserError(f"{option} must be above 0, not {weight:g}.")
+            require(weight > 0, f"{option} must be above 0, not {weight:g}.")
         shape = {"one_hot": (classes,), "learned": (embedding_dim,), "prototype": network.in_shape}[embedding]
         denoisers = [Denoiser(network, shape, classes, width) for _ in range(steps)]
         super().__init__(network, classes, denoisers, **options)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hff.batch import Batch
-from hff.errors import UserError
+from hff.errors import UserError, require
 from hff.methods.families.top_error import needs_derivatives
 from hff.methods.method import Method, MethodInfo, ParameterSet, Stage, register
 from hff.networks import Block, Network
@@ -78,14 +78,13 @@ class PredictiveCoding(Method):
         nudge: float = 1.0,
         centered: bool = False,
     ) -> None:
-        if inference_steps < 1:
-            raise UserError(f"inference_steps must be at least 1, not {inference_steps}.")
-        if inference_rate <= 0:
-            raise UserError(f"inference_rate must be above 0, not {inference_rate:g}.")
-        if not 0 <= inference_momentum < 1:
-            raise UserError(f"inference_momentum must be at least 0 and below 1, not {inference_momentum:g}.")
-        if nudge == 0:
-            raise UserError("nudge must not be 0, for nothing would be learned; 1 clamps the label.")
+        require(inference_steps >= 1, f"inference_steps must be at least 1, not {inference_steps}.")
+        require(inference_rate > 0, f"inference_rate must be above 0, not {inference_rate:g}.")
+        require(
+            0 <= inference_momentum < 1,
+            f"inference_momentum must be at least 0 and below 1, not {inference_momentum:g}.",
+        )
+        require(nudge != 0, "nudge must not be 0, for nothing would be learned; 1 clamps the label.")
         if centered and variant == "incremental":
             raise UserError(
                 "centered compares both nudges at the same weights, but variant incremental changes them "
@@ -215,9 +214,3 @@ class PredictiveCoding(Method):
         if self.output == "cross_entropy":
             return F.cross_entropy(output, y)
         return 0.5 * (output - F.one_hot(y, self.classes)).square().sum(1).mean()
-
-    def layer_scores(self, x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
-        h = x
-        for block in self.blocks:
-            h = block(h)
-        yield len(self.blocks) - 1, h

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hff.errors import UserError
+from hff.errors import UserError, require
 from hff.methods.families.hebbian import (
     HebbianMethod,
     ReadOutRule,
@@ -85,8 +85,7 @@ class SoftHebb(HebbianMethod):
         block_epochs: int | float | None = 0.5,
         **options: Any,
     ) -> None:
-        if block_batch_size < 1:
-            raise UserError(f"block_batch_size must be at least 1, not {block_batch_size}.")
+        require(block_batch_size >= 1, f"block_batch_size must be at least 1, not {block_batch_size}.")
         table = without_biases(network, classes)
         super().__init__(
             replace(table, rows=tuple(_adapted(row) for row in table.affine_rows)),

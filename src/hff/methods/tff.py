@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from torch import Tensor
 
 from hff.batch import Batch
-from hff.errors import UserError
+from hff.errors import require
 from hff.methods.families.pairs import GapMethod
 from hff.methods.method import MethodInfo, ParameterSet, Stage, group_name, register
 from hff.modules.labels import Appended, LabelChannel, LabelEncoding
@@ -55,8 +55,9 @@ class Trifecta(GapMethod):
             encoding = Appended(network.in_shape, classes, intensity=1)
         super().__init__(network, classes, encoding, sharpness=sharpness, read_out="last")
         depth = len(self.blocks)
-        if not 1 <= ensemble <= depth:
-            raise UserError(f"ensemble must be 1 to {depth}, the number of layers, not {ensemble}.")
+        require(
+            1 <= ensemble <= depth, f"ensemble must be 1 to {depth}, the number of layers, not {ensemble}."
+        )
         # A single layer has no neighbour: with windows it would only sit out every second batch.
         self.overlap = overlap and depth > 1
         self.ensemble = ensemble

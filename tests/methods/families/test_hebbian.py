@@ -12,7 +12,8 @@ from hff.batch import Batch
 from hff.data import DataSet
 from hff.errors import UserError
 from hff.methods import Stage, create_method
-from hff.methods.families.hebbian import ClassMeans, HebbianMethod, patch_sums, without_biases
+from hff.methods.families.hebbian import HebbianMethod, patch_sums, without_biases
+from hff.modules.class_means import ClassMeans
 from hff.networks import AffineBlock, AffineRow, Network, create_network
 from hff.training import Settings, fit
 

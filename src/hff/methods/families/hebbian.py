@@ -7,15 +7,14 @@ from functools import partial
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.grad import conv2d_weight
 
-from hff import functional
 from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods.families.local import LayerOrder, LocalMethod, classifier_step
 from hff.methods.method import ParameterSet, ReadOut, Stage, group_name
+from hff.modules.class_means import ClassMeans, subtract
 from hff.modules.heads import Head
 from hff.networks import AffineBlock, Network, Norm
 
@@ -106,7 +105,7 @@ class HebbianMethod(LocalMethod):
         x = self.affine_input(layer, h)
         u = self.response(layer, x)
         change, watched = self.change(layer, x, u)
-        _subtract(self.affine_block(layer).affine.weight, change)
+        subtract(self.affine_block(layer).affine.weight, change)
         return watched, self.next_input(layer, self._activity(layer, u), h)
 
     def stages(self, epochs: int) -> list[Stage]:
@@ -183,38 +182,6 @@ class HebbianMethod(LocalMethod):
         return block.pooled(block.activate(block.normalize(u)))
 
 
-class ClassMeans(nn.Module):
-    """A Hebbian read-out: the label drives its own unit, so a unit's weights become the mean of its class.
-
-    Unit c moves by (x - w_c) / n_c at the n_c-th sample of its class: w_c is the mean of all so far.
-
-    Args:
-        dim: D, the number of features.
-        classes: C.
-    """
-
-    counts: Tensor
-
-    def __init__(self, dim: int, classes: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(classes, dim))
-        self.register_buffer("counts", torch.zeros(classes))
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Projections of the features on the directions of the class means, [B, D] -> [B, C]."""
-        return features @ functional.project(self.weight).T
-
-    @torch.no_grad()
-    def learn(self, features: Tensor, y: Tensor) -> Tensor:
-        """Takes in a batch [B, D] with labels [B]; returns the cross-entropy of the scores before, []."""
-        loss = functional.cross_entropy(self(features), y)
-        driven = F.one_hot(y, len(self.weight)).to(features.dtype)
-        self.counts += driven.sum(0)
-        drawn = driven.T @ features - driven.sum(0).unsqueeze(1) * self.weight
-        _subtract(self.weight, drawn / self.counts.clamp_min(1).unsqueeze(1))
-        return loss
-
-
 def without_biases(network: Network, classes: int) -> Network:
     """The network without what no Hebbian rule trains: biases, gains of norms, and a last row of C units.
 
@@ -249,11 +216,6 @@ def unit_sums(u: Tensor) -> Tensor:
 def by_unit(values: Tensor, weight: Tensor) -> Tensor:
     """A value for each unit [K], in a shape that multiplies weights [K, ...]."""
     return values.view(-1, *(1,) * (weight.dim() - 1))
-
-
-def _subtract(weight: Tensor, change: Tensor) -> None:
-    """Adds to the gradient of the weights what the loop has to subtract for the weights to change so."""
-    weight.grad = -change if weight.grad is None else weight.grad - change
 
 
 def _read_out_name(layer: int) -> str:

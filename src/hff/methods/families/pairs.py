@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hff import functional
 from hff.batch import Batch
-from hff.errors import UserError
+from hff.errors import require
 from hff.methods.families.local import LocalMethod
 from hff.methods.method import Method, ReadOut
 from hff.modules.labels import AdditiveEncoding, LabelEncoding, wrong_labels
@@ -137,8 +137,7 @@ class GapMethod(PairMethod):
         **options: Any,
     ) -> None:
         super().__init__(network, classes, encoding, blocks, **options)
-        if sharpness <= 0:
-            raise UserError(f"sharpness must be greater than 0, not {sharpness:g}.")
+        require(sharpness > 0, f"sharpness must be greater than 0, not {sharpness:g}.")
         self.sharpness = sharpness
 
     def goodness(self, layer: int, activity: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """What rules share in which one loss at the top gives the error, and the rule takes it to the blocks."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Literal
 
 import torch
@@ -47,12 +47,6 @@ class TopErrorMethod(Method):
         loss = self.loss(scores, y)
         (error,) = torch.autograd.grad(loss, scores)
         return loss.detach(), error
-
-    def layer_scores(self, x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
-        h = x if depth else self.stem(x)
-        for layer in range(depth, len(self.blocks)):
-            h = self.blocks[layer](h)
-        yield len(self.blocks) - 1, h
 
     def begin(self, start: Start, bias: float, layers: Iterable[int]) -> None:
         """Puts the forward weights of these layers where the rule starts.
