@@ -62,6 +62,7 @@ def smooth_margin_loss(
     classes = scores.shape[1]
     if classes < 2:
         raise ValueError(f"The smooth margin loss needs at least 2 classes, but got {classes}.")
+    scores = _at_least_float32(scores)
     own = labels.unsqueeze(1)
     positive = scores.gather(1, own).squeeze(1)
     # Mask before the logarithm: subtracting exp(positive) from the full sum would cancel catastrophically.
@@ -75,13 +76,13 @@ def smooth_margin_loss(
 
 def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
     """log sum_c exp(g_c) - g_y, mean of scores [B, C], labels [B] -> []: Eq. 7 at tau = 1 and P = 1."""
-    return F.cross_entropy(scores, labels)
+    return F.cross_entropy(_at_least_float32(scores), labels)
 
 
 def goodness(h: Tensor) -> Tensor:
     """Eq. 1: g(h) = sum_i h_i^2 over all but the first dimension of h [B, ...] -> [B]."""
     # This reads h once; `square().sum()` would read it twice and make a copy.
-    length: Tensor = torch.linalg.vector_norm(h.flatten(1), dim=1)
+    length: Tensor = torch.linalg.vector_norm(_at_least_float32(h).flatten(1), dim=1)
     return length.square()
 
 
@@ -97,7 +98,7 @@ def mean_goodness(h: Tensor) -> Tensor:
 
 def group_goodness(h: Tensor, groups: int) -> Tensor:
     """Mean square of each of `groups` equal groups of adjacent channels of h [B, G S, ...] -> [B, G]."""
-    return h.reshape(h.shape[0], groups, -1).square().mean(2)
+    return _at_least_float32(h).reshape(h.shape[0], groups, -1).square().mean(2)
 
 
 def symmetric_pair_loss(positive: Tensor, negative: Tensor, sharpness: float) -> Tensor:
@@ -118,7 +119,7 @@ def marginal_contrastive_loss(
     count = len(labels)
     itself = torch.eye(count, len(others), dtype=torch.bool, device=features.device)
     friends = F.pad(labels.unsqueeze(1) == labels, (0, len(others) - count)) & ~itself
-    cosines = features @ others.T
+    cosines = _at_least_float32(features @ others.T)
     shifted = torch.where(friends, (cosines + margin).clamp_max(1), cosines) / temperature
     # Not -inf, because a row that contains only itself would become NaN.
     logs = shifted.masked_fill(itself, torch.finfo(shifted.dtype).min).log_softmax(1)
@@ -140,7 +141,12 @@ def similarity_matrix(h: Tensor) -> Tensor:
 
 def similarity_matching_loss(h: Tensor, targets: Tensor) -> Tensor:
     """Local errors: mean squared difference between the similarities of h [B, D] and targets [B, K] -> []."""
-    return F.mse_loss(similarity_matrix(h), similarity_matrix(targets).detach())
+    return F.mse_loss(_at_least_float32(similarity_matrix(h)), similarity_matrix(targets).detach())
+
+
+def _at_least_float32(x: Tensor) -> Tensor:
+    """x, in float32 if it is in half precision: exponentials and sums of a loss need the digits."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 def ema_class_means(prototypes: Tensor, sums: Tensor, counts: Tensor, decay: float) -> Tensor:
