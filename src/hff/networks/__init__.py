@@ -1,4 +1,4 @@
-"""Networks as tables: one row for each layer, one block built from each row. No learning rule is known here.
+"""Networks as tables: each row describes one layer and builds one block. Independent of learning rules.
 
 Importing the package registers all tables.
 """

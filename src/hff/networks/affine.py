@@ -16,9 +16,9 @@ Activation = Literal[
     "relu", "leaky_relu", "gelu", "tanh", "hard_tanh", "sigmoid", "sin", "abs", "step", "triangle", "identity"
 ]
 Norm = Literal["none", "batch", "batch_plain", "layer", "layer_plain"]
-"""The plain norms are without learned gain and bias."""
+"""The plain norms have no learned gain and bias."""
 Place = Literal["input", "preactivation", "output"]
-"""Where a norm stands: on what the affine map reads, on what it gives, or on what is handed on."""
+"""What is normalized: the input of the affine map, its output, or the output of the block."""
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
@@ -70,11 +70,11 @@ class AffineRow(Row):
     aux_channels: int | None = None
     norm_eps: float = 1e-5
     downsample: int = 1
-    """Side of the input's patches that a convolution first moves into channels; 1 moves none."""
+    """Side of the input patches that a convolution first moves into channels; 1 means no downsampling."""
     padding_mode: Literal["zeros", "reflect"] = "zeros"
-    """Values of a convolution's padding: zeros, or the map's mirror image, which `affine_input` adds."""
+    """Padding of a convolution: zeros, or the mirrored border of the map, which `affine_input` adds."""
     power: float = 1.0
-    """Exponent of the activity."""
+    """Exponent applied to the activity."""
 
     def build(self, in_shape: Shape) -> "AffineBlock":
         return AffineBlock(self, in_shape)
@@ -84,10 +84,11 @@ class AffineRow(Row):
 
 
 class AffineBlock(Block):
-    """Down-sampling, norm, affine map, activation, pooling and dropout, as the row says.
+    """Downsampling, norm, affine map, activation, pooling and dropout, as configured by the row.
 
-    The block takes [*in_shape]. Its affine map takes [*affine_in_shape], which differs by down-sampling and
-    mirrored borders. The activation gives [*map_shape], and pooling gives [*out_shape].
+    The input of the block has shape [*in_shape]. The input of its affine map has shape [*affine_in_shape],
+    which differs by downsampling and mirrored borders. The activation returns [*map_shape], and pooling
+    returns [*out_shape].
     """
 
     row: AffineRow
@@ -101,9 +102,9 @@ class AffineBlock(Block):
             raise unknown("activation", row.activation, ACTIVATIONS)
         self.activation = ACTIVATIONS[row.activation]
         self.affine = _make_affine(row, self.affine_in_shape)
-        # The mirror image at the borders comes after the norm, or it would weigh in its statistics.
-        bare = (self.affine_in_shape[0], *(n - 2 * _mirrored(row) for n in self.affine_in_shape[1:]))
-        places = {"input": bare, "preactivation": self.map_shape, "output": self.out_shape}
+        # The borders are mirrored after the norm, so that they do not affect its statistics.
+        unpadded = (self.affine_in_shape[0], *(n - 2 * _mirrored(row) for n in self.affine_in_shape[1:]))
+        places = {"input": unpadded, "preactivation": self.map_shape, "output": self.out_shape}
         self.norm = _make_norm(row, places[row.norm_at])
 
     @property
@@ -112,7 +113,7 @@ class AffineBlock(Block):
         return self.row.norm in ("none", "batch", "batch_plain") or self.row.norm_at == "output"
 
     def affine_input(self, x: Tensor) -> Tensor:
-        """What the affine map reads: [B, *in_shape] -> [B, *read_shape], flat for a linear map."""
+        """The input of the affine map: [B, *in_shape] -> [B, *affine_in_shape]; flat for a linear map."""
         if self.row.downsample > 1:
             x = F.pixel_unshuffle(x, self.row.downsample)
         x = self._normed("input", x)
@@ -121,31 +122,31 @@ class AffineBlock(Block):
         return x.flatten(1) if isinstance(self.affine, nn.Linear) else x
 
     def normalize(self, f: Tensor) -> Tensor:
-        """What the affine map gives [B, *map_shape], after the norm where the row puts it there."""
+        """Normalizes the output f of the affine map [B, *map_shape], if the row has a norm there."""
         return self._normed("preactivation", f)
 
     def preactivation(self, x: Tensor) -> Tensor:
-        """The affine map of the input [B, *in_shape] -> [B, *map_shape] (Eq. 3)."""
+        """The output of the affine map: [B, *in_shape] -> [B, *map_shape] (Eq. 3)."""
         return self.normalize(self.affine(self.affine_input(x)))
 
     def activate(self, f: Tensor) -> Tensor:
-        """The activity [B, *map_shape], before pooling (Eq. 4)."""
+        """The activity before pooling: [B, *map_shape] -> [B, *map_shape] (Eq. 4)."""
         h: Tensor = self.activation(f)
         return h if self.row.power == 1 else _raised(h, self.row.power)
 
     def pooled(self, h: Tensor) -> Tensor:
-        """The map after pooling and the norm of the output: [B, *map_shape] -> [B, *out_shape]."""
+        """Pools the activity and normalizes the output: [B, *map_shape] -> [B, *out_shape]."""
         if self.row.pool is not None and self.row.kind == "conv":
             h = self.row.pool(h)
         return self._normed("output", h)
 
     def output(self, h: Tensor) -> Tensor:
-        """What the next block gets of the activity: [B, *map_shape] -> [B, *out_shape]."""
+        """The input of the next block, from the activity: [B, *map_shape] -> [B, *out_shape]."""
         out: Tensor = self.dropout(self.pooled(h))
         return out
 
     def activity(self, x: Tensor) -> Tensor:
-        """All but the dropout, for losses that judge every unit: [B, *in_shape] -> [B, *out_shape]."""
+        """The output before dropout, for losses that use every unit: [B, *in_shape] -> [B, *out_shape]."""
         return self.pooled(self.activate(self.preactivation(x)))
 
     def _normed(self, place: Place, x: Tensor) -> Tensor:
@@ -157,12 +158,10 @@ class AffineBlock(Block):
 
 
 def shapes(row: AffineRow, in_shape: Shape) -> tuple[Shape, Shape, Shape]:
-    """What the affine map of the row reads, what it gives and what is handed on, for inputs [*in_shape]."""
+    """The shapes of the affine map's input and output, and of the block's output, for inputs [*in_shape]."""
     if row.kind == "linear":
         if row.downsample != 1:
-            raise UserError(
-                "Only convolutions down-sample their input; leave out downsample in linear layers."
-            )
+            raise UserError("Only convolutions downsample their input; remove downsample from linear layers.")
         return in_shape, (row.width,), (row.width,)
     if len(in_shape) != 3:
         raise UserError(f"A convolution needs images [C, H, W], but the input has shape {list(in_shape)}.")
@@ -170,36 +169,38 @@ def shapes(row: AffineRow, in_shape: Shape) -> tuple[Shape, Shape, Shape]:
     channels, *size = in_shape
     if any(n % factor for n in size):
         raise UserError(
-            f"Down-sampling by {factor} needs maps whose height and width {factor} divides, not "
-            f"{'x'.join(map(str, size))}; resize the images or down-sample elsewhere."
+            f"Downsampling by {factor} needs maps whose height and width are divisible by {factor}, not "
+            f"{'x'.join(map(str, size))}; resize the images or downsample in another layer."
         )
-    reads = (channels * factor**2, *(n // factor for n in size))
+    sides = [n // factor for n in size]
     border = _mirrored(row)
-    if border >= min(reads[1:]):
+    if border >= min(sides):
         raise TooSmall(f"The input {list(in_shape)} is too small to be mirrored at its borders.")
-    reads = (reads[0], *(n + 2 * border for n in reads[1:]))
-    gives = (row.width, *(_windows(n, row.kernel, row.stride, row.padding - border) for n in reads[1:]))
-    out = gives
+    affine_in = (channels * factor**2, *(n + 2 * border for n in sides))
+    padding = row.padding - border
+    affine_out = (row.width, *(_windows(n, row.kernel, row.stride, padding) for n in affine_in[1:]))
+    out = affine_out
     if row.pool is not None:
         pool = row.pool
-        out = (row.width, *(_windows(n, pool.size, pool.stride, pool.padding) for n in gives[1:]))
-    if min(*gives, *out) < 1:
+        out = (row.width, *(_windows(n, pool.size, pool.stride, pool.padding) for n in affine_out[1:]))
+    if min(*affine_out, *out) < 1:
         raise TooSmall(f"The input {list(in_shape)} is too small for a layer of this network.")
-    return reads, gives, out
+    return affine_in, affine_out, out
 
 
 def _mirrored(row: AffineRow) -> int:
-    """How many pixels a row adds to each border by mirroring."""
+    """The number of pixels that a row adds to each border by mirroring."""
     return row.padding if row.kind == "conv" and row.padding_mode == "reflect" else 0
 
 
 def _raised(h: Tensor, power: float) -> Tensor:
-    """h to a power, with the gradient 0 at zero, where that of a root is infinite."""
+    """h raised to a power. The gradient at zero is 0, because that of a root would be infinite."""
     above = h > 0
     return torch.where(above, torch.where(above, h, 1) ** power, 0)
 
 
 def _windows(n: int, size: int, stride: int, padding: int) -> int:
+    """The number of positions of a sliding window along a side of length n."""
     return (n + 2 * padding - size) // stride + 1
 
 
@@ -209,7 +210,7 @@ def _make_affine(row: AffineRow, shape: Shape) -> nn.Conv2d | nn.Linear:
     if shape[0] % row.groups or row.width % row.groups:
         raise UserError(
             f"A convolution from {shape[0]} to {row.width} channels cannot have {row.groups} groups; "
-            f"choose numbers of channels that {row.groups} divides."
+            f"choose numbers of channels that are divisible by {row.groups}."
         )
     return nn.Conv2d(
         shape[0],

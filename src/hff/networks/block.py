@@ -1,4 +1,4 @@
-"""The contract of a block: one layer of a network, built from one row of its table."""
+"""The interface of a block: one layer of a network, built from one row of its table."""
 
 import math
 from abc import ABC, abstractmethod
@@ -11,18 +11,18 @@ Shape = tuple[int, ...]
 
 
 class TooSmall(UserError):
-    """The input is too small for a layer; the network knows which size would be large enough."""
+    """The input is too small for a layer. `Network` turns it into an error that names the smallest size."""
 
 
 class Row(ABC):
-    """One row of a network's table. It builds its block, so a new kind of layer is a new kind of row."""
+    """One row of a network's table. It builds its block, so a new kind of layer is a new subclass."""
 
     kind: str
-    """Names the kind of layer, such as "conv"; methods declare which kinds they can train."""
+    """The kind of layer, such as "conv"; methods declare which kinds they can train."""
     width: int
     """Output channels or units."""
     aux_channels: int | None = None
-    """Width of HFF's auxiliary head beside this row, where the paper's table has one."""
+    """Channels of HFF's auxiliary head for this layer, if the paper's table has one."""
 
     @abstractmethod
     def build(self, in_shape: Shape) -> "Block":
@@ -30,17 +30,17 @@ class Row(ABC):
 
     @abstractmethod
     def out_shape(self, in_shape: Shape) -> Shape:
-        """The shape of the block's output; raises `TooSmall` where it would be empty."""
+        """The shape of the block's output; raises `TooSmall` if it would be empty."""
 
 
 class Block(nn.Module, ABC):
-    """One layer. Its output is its activity after dropout; local losses judge the activity.
+    """One layer. Its output is its activity after dropout; local losses are computed on the activity.
 
     Args:
-        row: the row that the block was built from.
+        row: the row that builds the block.
         in_shape: shape of one input.
         out_shape: shape of one output.
-        dropout: share of the activity that is dropped in training.
+        dropout: dropout probability of the activity in training.
     """
 
     def __init__(self, row: Row, in_shape: Shape, out_shape: Shape, dropout: float = 0.0) -> None:
@@ -57,7 +57,7 @@ class Block(nn.Module, ABC):
 
     @abstractmethod
     def activity(self, x: Tensor) -> Tensor:
-        """Everything but the dropout: [B, *in_shape] -> [B, *out_shape]."""
+        """The output before dropout: [B, *in_shape] -> [B, *out_shape]."""
 
     def forward(self, x: Tensor) -> Tensor:
         """The input of the next block: [B, *in_shape] -> [B, *out_shape]."""

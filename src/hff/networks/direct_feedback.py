@@ -1,4 +1,4 @@
-"""The convolutional networks of direct feedback; the output layer belongs to the method."""
+"""The convolutional networks of direct feedback alignment. The method adds the output layer."""
 
 from dataclasses import replace
 from typing import Literal
@@ -18,16 +18,16 @@ def direct_feedback(
     pool_padding: Literal[0, 1] = 0,
     width_factor: float = 1.0,
 ) -> list[AffineRow]:
-    """Direct feedback's networks: of 5x5 convolutions (Nøkland 2016), or Crafton et al.'s for MNIST (2019).
+    """Networks of direct feedback alignment (Nøkland 2016; for MNIST, Crafton et al. 2019).
 
     Args:
-        like: cifar10 has three 5x5 convolutions, each max-pooled, and two layers of 2048; mnist has two 3x3
-            convolutions, of which the second is max-pooled, and a layer of 128.
-        activation: nonlinearity of every layer; Nøkland's is tanh, Crafton's relu for CIFAR-10.
-        dropout: share of the activities of fully connected layers that is dropped; Crafton's is 0.25.
-        pool_padding: of the 3x3 max-pooling of stride 2: 0 takes maps of 32 to 15, 7 and 3 (Nøkland's), 1
-            to 16, 8 and 4 (Crafton's).
-        width_factor: multiplies every width, for small trials.
+        like: cifar10 has three 5x5 convolutions, each with max-pooling, and two layers of 2048 units; mnist
+            has two 3x3 convolutions, the second with max-pooling, and a layer of 128 units.
+        activation: activation function of every layer; Nøkland uses tanh, Crafton et al. relu on CIFAR-10.
+        dropout: dropout probability of the fully connected layers; Crafton et al. use 0.25.
+        pool_padding: padding of the 3x3 max-pooling with stride 2: with 0, maps of side 32 shrink to 15, 7
+            and 3 (Nøkland); with 1, to 16, 8 and 4 (Crafton et al.).
+        width_factor: factor of all widths, for small experiments.
     """
     pool = Pool(3, 2, pool_padding)
     if like == "cifar10":

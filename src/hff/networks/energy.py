@@ -1,4 +1,4 @@
-"""The tables that the papers of energy-based rules print; the output of C units belongs to the method."""
+"""The networks published with energy-based methods. The method adds the output layer of C units."""
 
 from dataclasses import replace
 from typing import Literal
@@ -21,22 +21,22 @@ EQUILIBRIUM = {
 def equilibrium_cnn(
     classes: int, *, like: Literal["mnist", "cifar10"] = "cifar10", width_factor: float = 1.0
 ) -> list[AffineRow]:
-    """The convolutional networks of equilibrium propagation (Laborieux et al. 2021), max-pooled throughout.
+    """Convolutional networks of equilibrium propagation (Laborieux et al. 2021), max-pooling in every layer.
 
     Args:
-        like: the data set whose network is meant: two convolutions of 5x5, or four of 3x3.
-        width_factor: multiplies every width, for small trials.
+        like: which network of the paper: mnist has two 5x5 convolutions, cifar10 four 3x3 convolutions.
+        width_factor: factor of all widths, for small experiments.
     """
     return scaled(EQUILIBRIUM[like], width_factor)
 
 
 @register
 def vgg5(classes: int, *, activation: Activation = "gelu", width_factor: float = 1.0) -> list[AffineRow]:
-    """VGG5 of predictive coding (Pinchetti et al. 2024): four convolutions, each halved by max-pooling.
+    """VGG5 of predictive coding (Pinchetti et al. 2024): four convolutions, each with 2x2 max-pooling.
 
     Args:
-        activation: nonlinearity of every layer; the paper's is gelu on CIFAR-10.
-        width_factor: multiplies every width, for small trials.
+        activation: activation function of every layer; the paper uses gelu on CIFAR-10.
+        width_factor: factor of all widths, for small experiments.
     """
     rows = convolutions(AffineRow("conv", 0), DEEP, range(len(DEEP)))
     return [replace(row, activation=activation) for row in scaled(rows, width_factor)]

@@ -1,4 +1,4 @@
-"""The tables that Hebbian learning was published with; the read-out at the end belongs to the method."""
+"""The networks published with Hebbian learning. The method adds the read-out."""
 
 from dataclasses import replace
 
@@ -20,18 +20,18 @@ def softhebb(
 ) -> list[AffineRow]:
     """SoftHebb (Journe et al. 2023): convolutions of growing width, each with batch norm on its input.
 
-    The first kernel is 5x5, all others are 3x3; max-pooling over windows that overlap halves the map in all
-    layers but the last, which averages.
+    The first kernel is 5x5, the others are 3x3. Every layer halves the map: by max-pooling with overlapping
+    windows, or by average pooling in the last layer.
 
     Args:
         channels: output channels of each convolution.
-        powers: exponent of the triangle activation in each layer.
-        width_factor: multiplies every width, for small trials.
+        powers: exponent of the triangle activation of each layer.
+        width_factor: factor of all widths, for small experiments.
     """
     if len(powers) != len(check_positive("channels", channels)):
         raise UserError(
-            f"powers names {len(powers)} exponents, but channels names {len(channels)} layers; give one for "
-            "each."
+            f"powers has {len(powers)} values, but there are {len(channels)} layers in channels; give one "
+            "for each layer."
         )
     row = AffineRow(
         "conv",
@@ -51,10 +51,10 @@ def softhebb(
 
 @register
 def hebb_cnn(classes: int, *, width_factor: float = 1.0) -> list[AffineRow]:
-    """Competitive convolutions (Lagani): four without padding, a layer of 300, batch norm on all outputs.
+    """Competitive network (Lagani): four unpadded convolutions, a layer of 300 units, batch norm on outputs.
 
     Args:
-        width_factor: multiplies every width, for small trials.
+        width_factor: factor of all widths, for small experiments.
     """
     row = AffineRow("conv", 0, padding=0, bias=False, norm="batch_plain", norm_at="output")
     rows = [

@@ -1,4 +1,4 @@
-"""A network: a table of rows with the shape of its input. And the registry of tables."""
+"""A network, which is a table of rows with an input shape, and the registry of tables."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from hff.registry import Registry
 
 @dataclass(frozen=True)
 class Network:
-    """A table with the shape of its input: everything that a method needs to build its blocks."""
+    """A table of rows and the shape of its input: all that a method needs to build its blocks."""
 
     name: str
     in_shape: Shape
@@ -55,10 +55,10 @@ class Network:
         return (last.kind, last.width) == ("linear", classes)
 
     def with_output(self, classes: int) -> "Network":
-        """The network with a last row of C units without activation, which gives the scores.
+        """The network with a last linear row of C units and no activation, which computes the scores.
 
-        A last linear row of C units becomes that row. Otherwise one is added, with a bias if the row before
-        it has one.
+        If the last row is already linear with C units, it is used. Otherwise a row is added, with a bias if
+        the row before it has one.
         """
         *lower, last = self.rows
         if isinstance(last, AffineRow) and self.ends_in(classes):
@@ -96,13 +96,13 @@ networks: Registry[Table] = Registry("network", "hff.networks")
 
 
 def register(table: AnyTable) -> AnyTable:
-    """Adds a table to the registry, under the name of the function."""
+    """Adds a table to the registry under the name of the function."""
     networks.add(table.__name__, table)
     return table
 
 
 def create_network(name: str, in_shape: Sequence[int], classes: int, **options: Any) -> Network:
-    """The network of that name for inputs [*in_shape] and the given number of classes."""
+    """Creates the network of this name for inputs [*in_shape] and the given number of classes."""
     table = networks.find(name)
     check_options(table, options, f"network {name!r}")
     return Network(name, tuple(in_shape), tuple(table(classes, **options)))

@@ -1,4 +1,4 @@
-"""Residual networks: the two convolutions of a residual block and their shortcut are one row."""
+"""Residual networks: each row is one residual block, two convolutions and their shortcut."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -27,7 +27,9 @@ class ResidualRow(Row):
 
     def out_shape(self, in_shape: Shape) -> Shape:
         if len(in_shape) != 3:
-            raise UserError(f"A residual block needs images [C, H, W], but the input is {list(in_shape)}.")
+            raise UserError(
+                f"A residual block needs images [C, H, W], but the input has shape {list(in_shape)}."
+            )
         if min(in_shape[1:]) < self.stride:
             raise TooSmall(f"The input {list(in_shape)} is too small for a layer of this network.")
         return (self.width, *((n - 1) // self.stride + 1 for n in in_shape[1:]))
@@ -36,7 +38,7 @@ class ResidualRow(Row):
 class ResidualBlock(Block):
     """relu(norm(conv(relu(norm(conv(x))))) + shortcut(x)), with 3x3 convolutions and batch norm.
 
-    The shortcut is the identity; where the shape changes it is a 1x1 convolution with batch norm.
+    The shortcut is the identity if the shape stays the same, and otherwise a 1x1 convolution with batch norm.
     """
 
     row: ResidualRow
@@ -64,13 +66,13 @@ class ResidualBlock(Block):
 
 @register
 def resnet(classes: int, *, depth: int = 20, dropout: float = 0.0, width_factor: float = 1.0) -> list[Row]:
-    """ResNet for small images (He et al. 2016): a convolution, then residual blocks, each of them one row.
+    """ResNet for small images (He et al. 2016): a convolution, then residual blocks, each of them one layer.
 
     Args:
-        depth: 20, 32, 44, 56 (three stages of 16, 32 and 64 channels; 8 and 14 for small trials), or 18 (four
-            stages of 64 to 512 channels).
-        dropout: share of a residual block's activity that is dropped.
-        width_factor: multiplies every width, for small trials.
+        depth: 20, 32, 44 or 56 (three stages of 16, 32 and 64 channels; 8 and 14 for small experiments), or
+            18 (four stages of 64 to 512 channels).
+        dropout: dropout probability of the output of each residual block.
+        width_factor: factor of all widths, for small experiments.
     """
     widths: tuple[int, ...]
     if depth == 18:
@@ -78,7 +80,7 @@ def resnet(classes: int, *, depth: int = 20, dropout: float = 0.0, width_factor:
     elif depth >= 8 and depth % 6 == 2:
         widths, blocks = (16, 32, 64), (depth - 2) // 6
     else:
-        raise UserError(f"The depth of a resnet must be 18, 20, 32, 44 or 56, not {depth}.")
+        raise UserError(f"depth of a resnet must be 18 or 6n + 2 (8, 14, 20, 32, 44, 56), not {depth}.")
     if width_factor <= 0:
         raise UserError(f"width_factor must be above 0, not {width_factor:g}.")
     widths = tuple(max(1, round(width * width_factor)) for width in widths)

@@ -1,4 +1,4 @@
-"""The tables that the papers of the rival methods print; the classifier at the end belongs to the method."""
+"""The networks published with the other methods. The method adds the classifier."""
 
 from dataclasses import replace
 from typing import Literal
@@ -21,8 +21,8 @@ def trifecta(
     """The Trifecta (Dooms et al. 2023): convolutions without bias, each with batch norm on its input.
 
     Args:
-        size: small has six convolutions, large twelve.
-        width_factor: multiplies every width, for small trials.
+        size: small has 6 convolutions, large has 12.
+        width_factor: factor of all widths, for small experiments.
     """
     row = AffineRow("conv", 0, bias=False, norm="batch", norm_at="input")
     return scaled(convolutions(row, *TRIFECTA[size]), width_factor)
@@ -39,7 +39,7 @@ def channelwise(
 
     Args:
         channels: output channels of each convolution; every second one is grouped and pooled.
-        groups: groups of the grouped convolutions, one number for each pair or one for all; none means the
+        groups: number of groups of the grouped convolutions, one for each pair or one for all; none means the
             number of classes.
     """
     pairs = (len(check_positive("channels", channels)) + 1) // 2
@@ -47,14 +47,12 @@ def channelwise(
     of_pair = everywhere if isinstance(everywhere, tuple) else (everywhere,) * pairs
     if len(check_positive("groups", of_pair)) != pairs:
         raise UserError(
-            f"groups names {len(of_pair)} numbers, but channels names {pairs} pairs: give one "
-            f"number for each pair, or one for all."
+            f"groups has {len(of_pair)} values, but there are {pairs} pairs in channels; give one value for "
+            f"each pair, or one for all."
         )
     for i, width in enumerate(channels):
         if width % of_pair[i // 2]:
-            raise UserError(
-                f"{width} channels do not divide by {of_pair[i // 2]} groups; change one of them."
-            )
+            raise UserError(f"{width} channels are not divisible by {of_pair[i // 2]} groups; change either number.")
     grouped = range(1, len(channels), 2)
     rows = convolutions(
         AffineRow("conv", 0, norm="batch", norm_at="output", norm_eps=1e-4), channels, grouped
@@ -70,19 +68,19 @@ def simcnn(
     downsample_at: tuple[int, ...] = (2, 3),
     norm: Norm = "none",
 ) -> list[AffineRow]:
-    """SimCNN (Belilovsky et al. 2019): 3x3 convolutions with invertible down-sampling in place of pooling.
+    """SimCNN (Belilovsky et al. 2019): 3x3 convolutions with invertible downsampling instead of pooling.
 
-    The defaults are the network of linear auxiliary classifiers (k = 1).
+    The defaults are the network for linear auxiliary classifiers (k = 1).
 
     Args:
         widths: output channels of each convolution.
-        downsample_at: the convolutions, counted from 0, whose input is moved from 2x2 patches into channels.
-        norm: normalisation between affine map and activation; the paper's is none for k = 1, else batch.
+        downsample_at: indices (from 0) of the convolutions that first move 2x2 patches into channels.
+        norm: normalization before the activation; the paper uses none for k = 1 and batch otherwise.
     """
     depth = len(check_positive("widths", widths))
     for i in downsample_at:
         if not 0 <= i < depth:
-            raise UserError(f"downsample_at names layer {i}, but the {depth} layers are 0 to {depth - 1}.")
+            raise UserError(f"downsample_at contains {i}, but the layers are numbered 0 to {depth - 1}.")
     return [
         AffineRow("conv", width, norm=norm, downsample=2 if i in downsample_at else 1)
         for i, width in enumerate(widths)
@@ -97,12 +95,12 @@ def vgg8b(
     dropout: float = 0.2,
     width_factor: float = 1.0,
 ) -> list[AffineRow]:
-    """VGG8B of local errors (Nøkland and Eidnes 2019): six convolutions, a layer of 1024, batch norm.
+    """VGG8B of local error signals (Nøkland and Eidnes 2019): 6 convolutions, 1024 units, batch norm.
 
     Args:
-        activation: nonlinearity of every layer; the paper's is leaky_relu with a similarity loss, else relu.
-        dropout: share of the activities that is dropped before they are handed on.
-        width_factor: multiplies every width, for small trials.
+        activation: activation function; the paper uses leaky_relu with a similarity loss, and relu otherwise.
+        dropout: dropout probability of the output of every layer.
+        width_factor: factor of all widths, for small experiments.
     """
     rows = convolutions(AffineRow("conv", 0), (128, 256, 256, 512, 512, 512), {1, 3, 4, 5})
     return _local_errors(rows, activation, dropout, width_factor)
@@ -116,12 +114,12 @@ def vgg11b(
     dropout: float = 0.2,
     width_factor: float = 1.0,
 ) -> list[AffineRow]:
-    """VGG11B of local errors (Nøkland and Eidnes 2019): nine convolutions, a layer of 1024, batch norm.
+    """VGG11B of local error signals (Nøkland and Eidnes 2019): 9 convolutions, 1024 units, batch norm.
 
     Args:
-        activation: nonlinearity of every layer; the paper's is leaky_relu with a similarity loss, else relu.
-        dropout: share of the activities that is dropped before they are handed on.
-        width_factor: multiplies every width, for small trials.
+        activation: activation function; the paper uses leaky_relu with a similarity loss, and relu otherwise.
+        dropout: dropout probability of the output of every layer.
+        width_factor: factor of all widths, for small experiments.
     """
     rows = convolutions(AffineRow("conv", 0), (128, 128, 128, 256, 256, 512, 512, 512, 512), {3, 5, 7, 8})
     return _local_errors(rows, activation, dropout, width_factor)
@@ -140,7 +138,7 @@ def cnn_ff(classes: int, *, channels: tuple[int, ...] = (128, 128, 128), kernel:
 
     Args:
         channels: output channels of each convolution.
-        kernel: side of the square kernels; the padding keeps the size.
+        kernel: side of the square kernels; the padding preserves the size of the map.
     """
     return cnn(classes, channels=channels, kernel=kernel, pool=1, norm="layer")
 
@@ -180,22 +178,22 @@ def dll_cnn(
     like: Literal["mnist", "fashion_mnist", "cifar10", "cifar100"] = "cifar10",
     width_factor: float = 1.0,
 ) -> list[AffineRow]:
-    """Dendritic Localized Learning's convolutional networks (Lv et al. 2025): tanh, no bias, no norm.
+    """Convolutional networks of Dendritic Localized Learning (Lv et al. 2025): tanh, no bias, no norm.
 
     Args:
-        like: the data set whose network is meant; the paper has one for each.
-        width_factor: multiplies every width, for small trials.
+        like: which network of the paper; it has one for each data set.
+        width_factor: factor of all widths, for small experiments.
     """
     return [replace(row, activation="tanh", bias=False) for row in scaled(DLL[like], width_factor)]
 
 
 @register
 def noprop(classes: int, *, dropout: float = 0.2, width_factor: float = 1.0) -> list[AffineRow]:
-    """NoProp (Li et al. 2025): the image path of a block, three convolutions and 256 units with batch norm.
+    """The image branch of NoProp (Li et al. 2025): three convolutions and 256 units with batch norm.
 
     Args:
-        dropout: share of the activities that is dropped after each convolution.
-        width_factor: multiplies every width, for small trials.
+        dropout: dropout probability after each convolution.
+        width_factor: factor of all widths, for small experiments.
     """
     rows = convolutions(AffineRow("conv", 0, dropout=dropout), (32, 64, 128), {0, 2})
     return scaled([*rows, AffineRow("linear", 256, activation="identity", norm="batch")], width_factor)

@@ -1,4 +1,4 @@
-"""The tables of the paper: mlp, cnn, alexnet, vgg11, vgg16; and how tables are put together."""
+"""The networks of the paper (mlp, cnn, alexnet, vgg11, vgg16), and functions that build tables."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -22,14 +22,14 @@ def mlp(
     dropout: float = 0.0,
     bias: bool = True,
 ) -> list[AffineRow]:
-    """Fully connected layers; the last hidden layer is the last row.
+    """Fully connected layers, without an output layer.
 
     Args:
-        widths: units of each layer.
-        activation: nonlinearity of every layer.
-        norm: normalisation of every layer; the paper uses none.
-        norm_at: where it stands: on the input, between affine map and activation, or on what is handed on.
-        dropout: share of the activities that is dropped before they are handed on.
+        widths: number of units of each layer.
+        activation: activation function of every layer.
+        norm: normalization of every layer; the paper uses none.
+        norm_at: what is normalized: the input of a layer, its preactivation, or its output.
+        dropout: dropout probability of the output of every layer.
         bias: whether the affine maps have a bias.
     """
     return [
@@ -53,16 +53,16 @@ def cnn(
     dropout: float = 0.0,
     bias: bool = True,
 ) -> list[AffineRow]:
-    """A small convolutional network: convolution, activation, max-pooling in each layer.
+    """A small convolutional network: each layer is a convolution, an activation and max-pooling.
 
     Args:
         channels: output channels of each layer (1-32-64 for MNIST, 3-32-64-128 for CIFAR in the paper).
-        kernel: side of the square kernels; the padding keeps the size.
-        pool: side and stride of the max-pooling after each layer; 1 means none.
-        activation: nonlinearity of every layer.
-        norm: normalisation of every layer; the paper uses none.
-        norm_at: where it stands: on the input, between affine map and activation, or on what is handed on.
-        dropout: share of the activities that is dropped before they are handed on.
+        kernel: side of the square kernels; the padding preserves the size of the map.
+        pool: size and stride of the max-pooling after each convolution; 1 means no pooling.
+        activation: activation function of every layer.
+        norm: normalization of every layer; the paper uses none.
+        norm_at: what is normalized: the input of a layer, its preactivation, or its output.
+        dropout: dropout probability of the output of every layer.
         bias: whether the convolutions have a bias.
     """
     row = AffineRow(
@@ -88,12 +88,12 @@ def cnn(
 def alexnet(
     classes: int, *, activation: Activation = "relu", norm: Norm = "none", width_factor: float = 1.0
 ) -> list[AffineRow]:
-    """AlexNet as in the paper's table: five convolutions, two layers of 4096, one of C units.
+    """AlexNet as in the paper's table: 5 convolutions, two layers of 4096 units and one of C units.
 
     Args:
-        activation: nonlinearity of every layer.
-        norm: normalisation between affine map and activation; the paper uses none.
-        width_factor: multiplies every width but the last, for small trials.
+        activation: activation function of every layer.
+        norm: normalization before the activation; the paper uses none.
+        width_factor: factor of all widths except the last, for small experiments.
     """
     pool = Pool(3, 2)
     rows = [
@@ -115,13 +115,13 @@ def vgg11(
     hidden: int = 512,
     width_factor: float = 1.0,
 ) -> list[AffineRow]:
-    """VGG11 as in the paper's table: eight convolutions, two layers of 512, one of C units.
+    """VGG11 as in the paper's table: 8 convolutions, two layers of 512 units and one of C units.
 
     Args:
-        activation: nonlinearity of every layer.
-        norm: normalisation between affine map and activation; the paper uses none.
-        hidden: units of the two fully connected layers before the last.
-        width_factor: multiplies every width but the last, for small trials.
+        activation: activation function of every layer.
+        norm: normalization before the activation; the paper uses none.
+        hidden: number of units of the two fully connected layers before the last one.
+        width_factor: factor of all widths except the last, for small experiments.
     """
     widths = (64, 128, 256, 256, 512, 512, 512, 512)
     aux = (512, 512, 512, 512, 256, 256, 128, 64)
@@ -138,13 +138,13 @@ def vgg16(
     hidden: int = 4096,
     width_factor: float = 1.0,
 ) -> list[AffineRow]:
-    """VGG16 as in the paper's table: thirteen convolutions, two layers of 4096, one of C units.
+    """VGG16 as in the paper's table: 13 convolutions, two layers of 4096 units and one of C units.
 
     Args:
-        activation: nonlinearity of every layer.
-        norm: normalisation between affine map and activation; the paper uses none.
-        hidden: units of the two fully connected layers before the last.
-        width_factor: multiplies every width but the last, for small trials.
+        activation: activation function of every layer.
+        norm: normalization before the activation; the paper uses none.
+        hidden: number of units of the two fully connected layers before the last one.
+        width_factor: factor of all widths except the last, for small experiments.
     """
     widths = (64, 64, 128, 128, 256, 256, 256, 512, 512, 512, 512, 512, 512)
     aux = (512, 512, 512, 512, 512, 512, 256, 256, 256, 128, 128, 64, 64)
@@ -153,20 +153,21 @@ def vgg16(
 
 
 def convolutions(row: AffineRow, widths: Sequence[int], pooled: Collection[int]) -> list[AffineRow]:
-    """A row like `row` for each width; those whose index is in `pooled` halve the map by max-pooling."""
+    """One copy of `row` for each width. The rows with an index in `pooled` halve the map by max-pooling."""
     return [
         replace(row, width=width, pool=HALVING if i in pooled else None) for i, width in enumerate(widths)
     ]
 
 
 def scaled(rows: Sequence[AffineRow], factor: float) -> list[AffineRow]:
-    """The rows with their widths multiplied by the factor, for small trials."""
+    """The rows with all widths multiplied by the factor."""
     if factor <= 0:
         raise UserError(f"width_factor must be above 0, not {factor:g}.")
     return [replace(row, width=max(1, round(row.width * factor))) for row in rows]
 
 
 def check_positive(name: str, widths: Sequence[int]) -> Sequence[int]:
+    """Returns the widths, or raises an error that names the option if one of them is not positive."""
     if not widths or min(widths) < 1:
         raise UserError(f"{name} must be one or more positive numbers, not {list(widths)}.")
     return widths
@@ -180,7 +181,7 @@ def _vgg(widths: Sequence[int], aux: Sequence[int], pooled: Collection[int]) -> 
 def _with_head(
     rows: list[AffineRow], hidden: Sequence[int], classes: int, activation: str, norm: Norm, factor: float
 ) -> list[AffineRow]:
-    """Adds the fully connected rows, then applies what all rows share."""
+    """Adds the fully connected rows, then sets the activation and the norm of all rows."""
     below = scaled(
         [*rows, *(AffineRow("linear", width) for width in check_positive("hidden", hidden))], factor
     )
