@@ -143,18 +143,15 @@ def test_a_terminal_shows_the_progress_of_a_download(monkeypatch: pytest.MonkeyP
     assert "1.0/2.0 MB" in terminal.getvalue()
 
 
-def test_seeds_are_trained_resumed_and_evaluated_together(
+def test_seeds_are_resumed_and_evaluated_together(
     group: Path, answer: Answer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert answer(["train", "--resume", str(group)])["seeds"] == [0, 1]
     result = answer(["eval", str(group)])
-    singles = [json.loads((group / f"seed-{seed}" / "eval-test.json").read_text()) for seed in (0, 1)]
-    assert result["accuracy"]["mean"] == pytest.approx(sum(each["accuracy"] for each in singles) / 2)
-    assert (group / "eval-test.json").exists()
-    main(["eval", str(group)])
-    assert "±" in capsys.readouterr().out
-    main(["train", "--resume", str(group)])
-    assert "±" in capsys.readouterr().out
+    assert set(result["accuracy"]) == {"mean", "std"}
+    for command in (["eval", str(group)], ["train", "--resume", str(group)]):
+        assert main(command) == 0
+        assert "±" in capsys.readouterr().out
 
 
 def test_predict_prints_the_prediction_of_each_layer(run: Path, images: Path, answer: Answer) -> None:

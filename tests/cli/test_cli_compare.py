@@ -115,13 +115,6 @@ def test_a_mistake_is_one_sentence_and_nothing_is_trained(
     assert not Path("runs").exists()
 
 
-def test_other_settings_in_the_same_folder_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*TINY, "--out", "here", "--quiet"]) == 0
-    assert main([*TINY, "--out", "here", "--batch-size", "32"]) == 2
-    printed = "hff: here contains a comparison with batch_size 64, not 32; choose another folder.\n"
-    assert capsys.readouterr().err == printed
-
-
 def test_without_matplotlib_only_the_figure_is_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,6 +1,5 @@
 """Comparisons: the same settings for all, nothing trained or tested twice, ranked on validation."""
 
-import builtins
 import csv
 import json
 from dataclasses import replace
@@ -270,18 +269,3 @@ def test_the_height_of_the_figure_grows_with_the_methods(tmp_path: Path) -> None
         assert image.size[0] == small[0]
         assert image.size[1] > 2 * small[1]
     assert [path.name for path in tmp_path.iterdir()] == [FIGURE]
-
-
-def test_without_matplotlib_the_error_names_the_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *arguments: Any, **options: Any) -> Any:
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return real(name, *arguments, **options)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(UserError, match=r"pip install 'hff\[plots\]'"):
-        draw([result()], TINY, tmp_path)
