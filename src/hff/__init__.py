@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hff import functional, methods, modules, networks
     from hff.batch import Batch
-    from hff.data import DataSet, datasets, load_data
+    from hff.data import DataSet, Examples, datasets, load_data
     from hff.evaluation.evaluate import Evaluation, evaluate
-    from hff.experiment import Experiment, load_method
+    from hff.experiment import Experiment, evaluate_run, load_method
     from hff.methods import Method, create_method
     from hff.methods.backprop import Backprop
     from hff.methods.hff import HFF
-    from hff.networks import create_network
+    from hff.networks import Network, create_network
     from hff.prediction import predict
     from hff.training import Listener, Run, Settings, Trainer
     from hff.training.fit import fit
@@ -25,9 +25,11 @@ __all__ = [
     "Batch",
     "DataSet",
     "Evaluation",
+    "Examples",
     "Experiment",
     "Listener",
     "Method",
+    "Network",
     "Run",
     "Settings",
     "Trainer",
@@ -48,13 +50,13 @@ __all__ = [
 
 _HOMES = {
     "hff.batch": ("Batch",),
-    "hff.data": ("DataSet", "datasets", "load_data"),
+    "hff.data": ("DataSet", "Examples", "datasets", "load_data"),
     "hff.evaluation": ("Evaluation", "evaluate"),
     "hff.experiment": ("Experiment", "evaluate_run", "load_method"),
     "hff.methods": ("Method", "create_method"),
     "hff.methods.backprop": ("Backprop",),
     "hff.methods.hff": ("HFF",),
-    "hff.networks": ("create_network",),
+    "hff.networks": ("Network", "create_network"),
     "hff.prediction": ("predict",),
     "hff.training": ("Listener", "Run", "Settings", "Trainer", "fit"),
 }

@@ -3,9 +3,10 @@
 from importlib import import_module
 from pkgutil import iter_modules
 
+from hff.methods.families.local import LocalMethod
 from hff.methods.method import Method, MethodInfo, ParameterSet, Stage, create_method, methods, register
 
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["Method", "MethodInfo", "ParameterSet", "Stage", "create_method", "methods", "register"]
+__all__ = ["LocalMethod", "Method", "MethodInfo", "ParameterSet", "Stage", "create_method", "methods", "register"]
