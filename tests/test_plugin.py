@@ -66,11 +66,11 @@ def test_a_method_and_a_network_of_another_package_work_in_every_verb(python: Pa
 
     image = np.random.default_rng(0).integers(256, size=(8, 8), dtype=np.uint8)
     Image.fromarray(image).save(tmp_path / "digit.png")
-    (prediction,) = json.loads(hff(python, tmp_path, "predict", "run", "digit.png", "--json"))
+    (prediction,) = json.loads(hff(python, tmp_path, "predict", "run", "digit.png", "--json"))["predictions"]
     assert len(prediction["layers"]) == 3
 
     compared = ("compare", "--methods", "ridge,hff", "--network", "funnel", "--epochs", "2", "--json")
-    rows = json.loads(hff(python, tmp_path, *compared))["rows"]
+    rows = json.loads(hff(python, tmp_path, *compared))["results"]
     assert {row["method"] for row in rows} == {"ridge", "hff"}
     assert all(row["test_accuracy"] > 50 for row in rows)
 
