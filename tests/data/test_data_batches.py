@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from hff.data import Augmentation, Batches, Preprocessing, TensorExamples
+from hff.data import Augmentation, Batches, DataSet, Preprocessing, TensorExamples
 from hff.errors import UserError
 from hff.randomness import permutation, uniform
 
@@ -97,3 +97,12 @@ def test_subset_keeps_the_given_order(examples: TensorExamples) -> None:
     subset = examples.subset(torch.tensor([7, 3]))
     assert torch.equal(subset.fetch(torch.tensor([1])), examples.x[[3]])
     assert subset.labels.tolist() == [2, 3]
+
+
+def test_a_data_set_gives_the_batches_of_an_epoch(digits: DataSet) -> None:
+    first = list(digits.batches(100, epoch=0, seed=3))
+    assert sum(len(batch.y) for batch in first) == len(digits.train)
+    assert [batch.key for batch in first[:2]] == [(3, 0, 0, 0), (3, 0, 0, 1)]
+    again, other = list(digits.batches(100, epoch=0, seed=3)), list(digits.batches(100, epoch=1, seed=3))
+    assert torch.equal(first[0].x, again[0].x)
+    assert not torch.equal(first[0].index, other[0].index)

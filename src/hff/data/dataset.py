@@ -1,11 +1,13 @@
 """A data set as the rest of the library sees it."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from hff.batch import Batch
 from hff.data.arrays import ArrayLike, raw_from_arrays
 from hff.data.augmentation import Augmentation, AugmentationName
+from hff.data.batches import Batches
 from hff.data.examples import Examples
 from hff.data.preprocessing import Preprocessing
 from hff.data.raw import RawData
@@ -29,6 +31,17 @@ class DataSet:
     test: Examples | None
     augmentation: Augmentation
     """The augmentation of training images."""
+
+    def batches(self, batch_size: int = 128, *, epoch: int = 0, seed: int = 0) -> Iterator[Batch]:
+        """The training batches of one epoch: shuffled, augmented and normalized, for a loop of your own.
+
+        Args:
+            batch_size: the number of samples in a batch.
+            epoch: the epoch; each has another order and other augmentations.
+            seed: the seed that both depend on.
+        """
+        batches = Batches(self.train, self.preprocessing, batch_size, (seed, 0), self.augmentation)
+        return batches.epoch(epoch)
 
     @classmethod
     def from_arrays(
