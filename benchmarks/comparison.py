@@ -23,7 +23,7 @@ MACHINE = ("command", "hff", "torch", "python", "processor", "threads")
 
 def rows(folder: Path) -> list[dict[str, str]]:
     """The table of a comparison, with command, versions and hardware of each row."""
-    seed = json.loads((folder / "terms.json").read_text())["terms"]["seed"]
+    seed = json.loads((folder / "settings.json").read_text())["settings"]["seed"]
     with (folder / TABLE).open(newline="") as file:
         found = list(csv.DictReader(file))
     for row in found:

@@ -1,16 +1,17 @@
-"""Fingerprints of every recipe's weights after two steps of each stage, to see whether a change changes numbers.
+"""Fingerprints of every recipe's weights after two steps of each stage: does a change keep all numbers?
 
     python benchmarks/two_steps.py write before.json     # before the change
     python benchmarks/two_steps.py compare before.json   # after it
 
-The inputs are random and of the shape of the recipe's data, so no data files are needed. A fingerprint is a hash of
-each tensor of the method and of the scores of each layer, bit for bit: it is the same only on the same machine, with
-the same versions and one thread.
+The inputs are random and of the shape of the recipe's data, so no data files are needed. A fingerprint is a
+hash of each tensor of the method and of the scores of each layer, bit for bit. It is the same only on the
+same machine, with the same versions and one thread.
 """
 
 import argparse
 import hashlib
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -104,8 +105,8 @@ def main() -> None:
         found = list(differences(before[name], fingerprint(name)))
         changed += bool(found)
         if found:
-            print(f"{name}: {len(found)} differences, the first in {found[0]}")
-    print(f"{len(names) - changed} of {len(names)} recipes are identical")
+            sys.stdout.write(f"{name}: {len(found)} differences, the first in {found[0]}\n")
+    sys.stdout.write(f"{len(names) - changed} of {len(names)} recipes are identical\n")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hff.methods.backprop import Backprop
     from hff.methods.hff import HFF
     from hff.networks import Network, create_network
-    from hff.prediction import predict
+    from hff.prediction import Prediction, predict
     from hff.training import Listener, Run, Settings, Trainer
     from hff.training.fit import fit
 
@@ -30,6 +30,7 @@ __all__ = [
     "Listener",
     "Method",
     "Network",
+    "Prediction",
     "Run",
     "Settings",
     "Trainer",
@@ -57,7 +58,7 @@ _HOMES = {
     "hff.methods.backprop": ("Backprop",),
     "hff.methods.hff": ("HFF",),
     "hff.networks": ("Network", "create_network"),
-    "hff.prediction": ("predict",),
+    "hff.prediction": ("Prediction", "predict"),
     "hff.training": ("Listener", "Run", "Settings", "Trainer", "fit"),
 }
 
