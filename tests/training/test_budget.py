@@ -1,4 +1,4 @@
-"""Training by the clock: a budget of seconds, shared by the stages, spent by training steps alone."""
+"""Training with a time budget, which the stages share and only training steps use up."""
 
 import math
 import os
@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from hff.data import Batches, DataSet
-from hff.errors import UserError
 from hff.methods import Method, Stage, create_method
 from hff.networks import create_network
 from hff.training import Listener, Run, Settings, TrainingProgress, fit
@@ -20,12 +19,12 @@ from hff.training.plan import RECORDS, Plan, Position
 
 STEP, VALIDATION, CHECKPOINT = 0.5, 100.0, 1000.0
 STEPS = 21
-"""Of an epoch: 1293 digits in batches of 64."""
+"""Steps per epoch: 1293 digits in batches of 64."""
 SETTINGS = Settings(epochs=4, seconds=30.0, batch_size=64, lr_schedule="linear", learning_rate=1.0)
 
 
 class Clock:
-    """Stands still but for what is known to take its time."""
+    """A clock that advances only by the assumed times of steps, validations and checkpoints."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -35,18 +34,18 @@ class Clock:
         return self.now
 
 
-class Hear(Listener):
+class Recorder(Listener):
     def __init__(self) -> None:
-        self.heard: list[TrainingProgress] = []
+        self.received: list[TrainingProgress] = []
 
     def stepped(self, progress: TrainingProgress) -> None:
-        self.heard.append(progress)
+        self.received.append(progress)
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    # The function hides the module of its name.
+    # `hff.training.fit` is the function, which hides the module of the same name.
     loop = fit.__globals__
     monkeypatch.setitem(loop, "time", SimpleNamespace(perf_counter=clock.perf_counter))
     validate, save = loop["layer_accuracy"], Run.save
@@ -65,7 +64,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def method_for(data: DataSet, clock: Clock, stages: list[Stage], step: float = STEP) -> Method:
-    """A method of two layers with these stages, each of whose steps takes so long; batches take nothing."""
+    """A method of two layers with these stages, whose steps take this many seconds on the clock."""
     method = create_method("mono_forward", create_network("mlp", data.in_shape, 10, widths=(8, 8)), 10)
     update = method.update
     method.stages = lambda epochs: stages  # type: ignore[method-assign]
@@ -83,13 +82,13 @@ JOINT = [Stage("joint", (0, 1), 4)]
 GREEDY = [Stage("first", (0,), 3), Stage("none", (1,), 0), Stage("second", (1,), 1)]
 
 
-def test_training_steps_alone_spend_the_budget(digits: DataSet, tmp_path: Path, clock: Clock) -> None:
+def test_only_training_steps_use_up_the_budget(digits: DataSet, tmp_path: Path, clock: Clock) -> None:
     run = Run.create(tmp_path / "run", {}, digits)
     summary = fit(method_for(digits, clock, JOINT), digits, SETTINGS, run=run)
     assert clock.steps == 60
     assert run.position().spent == 30
     assert clock.now > 3 * (VALIDATION + CHECKPOINT)
-    # Two whole epochs of 21 steps, and one that the end of the budget cut off.
+    # Two complete epochs of 21 steps, and one that ends early with the budget.
     records = run.metrics()
     assert [record["training_seconds"] for record in records] == [10.5, 21, 30]
     assert [record["share"] for record in records] == [0.35, 0.7, 1]
@@ -99,13 +98,15 @@ def test_training_steps_alone_spend_the_budget(digits: DataSet, tmp_path: Path, 
     assert summary["read_out_accuracy"] == records[-1]["read_out_accuracy"]
 
 
-def test_stages_share_the_time_by_their_epochs(digits: DataSet, tmp_path: Path, clock: Clock) -> None:
+def test_stages_share_the_budget_in_proportion_to_their_epochs(
+    digits: DataSet, tmp_path: Path, clock: Clock
+) -> None:
     run = Run.create(tmp_path / "run", {}, digits)
     fit(method_for(digits, clock, GREEDY), digits, replace(SETTINGS, seconds=8.0), run=run)
     assert [(r["stage"], r["training_seconds"]) for r in run.metrics()] == [("first", 6), ("second", 8)]
 
 
-def test_an_overlong_step_is_missing_from_the_next_stage_which_still_does_one(
+def test_a_long_step_shortens_the_next_stage_but_not_below_one_step(
     digits: DataSet, tmp_path: Path, clock: Clock
 ) -> None:
     run = Run.create(tmp_path / "run", {}, digits)
@@ -113,14 +114,14 @@ def test_an_overlong_step_is_missing_from_the_next_stage_which_still_does_one(
     assert [(r["stage"], r["training_seconds"]) for r in run.metrics()] == [("first", 10), ("second", 15)]
 
 
-def test_the_schedule_follows_the_time(digits: DataSet, tmp_path: Path, clock: Clock) -> None:
+def test_the_learning_rate_follows_the_time_spent(digits: DataSet, tmp_path: Path, clock: Clock) -> None:
     run = Run.create(tmp_path / "run", {}, digits)
     fit(method_for(digits, clock, GREEDY), digits, replace(SETTINGS, seconds=8.0), run=run)
-    # The rate of the last step, before which all but half a second of the stage was spent.
+    # The rate of the last step, which starts half a second before the end of the stage.
     assert [r["learning_rate"] for r in run.metrics()] == pytest.approx([0.5 / 6, 0.5 / 2])
 
 
-def test_epochs_may_be_as_many_as_the_time_allows_but_records_stay_rare(
+def test_the_budget_may_exceed_the_epochs_and_limits_the_records(
     digits: DataSet, tmp_path: Path, clock: Clock
 ) -> None:
     run = Run.create(tmp_path / "run", {}, digits)
@@ -132,7 +133,7 @@ def test_epochs_may_be_as_many_as_the_time_allows_but_records_stay_rare(
 
 
 @pytest.mark.parametrize("stages", [JOINT, GREEDY], ids=["joint", "greedy"])
-def test_a_stopped_run_spends_the_rest_only(
+def test_an_interrupted_run_resumes_with_the_rest_of_the_budget(
     stages: list[Stage], digits: DataSet, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = replace(SETTINGS, checkpoint_seconds=0.0, seconds=20.0)
@@ -141,14 +142,14 @@ def test_a_stopped_run_spends_the_rest_only(
     stopped = Run.create(tmp_path / "stopped", {}, digits)
     save, clock.steps, left = Run.save, 0, 0
 
-    def save_then_die(self: Run, *arguments: Any) -> None:
+    def save_then_fail(self: Run, *arguments: Any) -> None:
         nonlocal left
         save(self, *arguments)
         left -= 1
         if left == 0:
             raise ConnectionAbortedError
 
-    monkeypatch.setattr(Run, "save", save_then_die)
+    monkeypatch.setattr(Run, "save", save_then_fail)
     for left in (1, 6, 20, 5, 3, 1000):  # noqa: B007
         try:
             fit(method_for(digits, clock, stages), digits, settings, run=stopped)
@@ -164,28 +165,34 @@ def test_a_stopped_run_spends_the_rest_only(
     assert timeless[0] == timeless[1]
 
 
-def test_a_stop_between_two_records_saves_first(digits: DataSet, tmp_path: Path, clock: Clock) -> None:
+def test_ctrl_c_between_two_records_saves_a_checkpoint(digits: DataSet, tmp_path: Path, clock: Clock) -> None:
     run = Run.create(tmp_path / "run", {}, digits)
     settings = replace(SETTINGS, batch_size=2000, seconds=100.0, checkpoint_seconds=1e9)
     method = method_for(digits, clock, [Stage("joint", (0, 1), 1)])
     update = method.update
 
-    def stop_at_the_third(*arguments: Any) -> Any:
+    def stop_at_the_third_step(*arguments: Any) -> Any:
         yield from update(*arguments)
         if clock.steps == 3:
             os.kill(os.getpid(), signal.SIGINT)
 
-    method.update = stop_at_the_third  # type: ignore[method-assign, assignment]
+    method.update = stop_at_the_third_step  # type: ignore[method-assign, assignment]
     with pytest.raises(KeyboardInterrupt):
         fit(method, digits, settings, run=run)
     assert run.position().spent == 3 * STEP
 
 
-def test_displays_hear_how_much_of_the_time_is_spent(digits: DataSet, clock: Clock) -> None:
-    hear = Hear()
-    fit(method_for(digits, clock, JOINT), digits, SETTINGS, listener=hear)
-    assert hear.heard[5].share == pytest.approx(6 * STEP / 30)
-    assert hear.heard[5].seconds_left == 30 - 6 * STEP
+@pytest.mark.parametrize(("seconds", "left"), [(30.0, 30 - 6 * STEP), (None, (4 * STEPS - 6) * STEP)])
+def test_a_listener_receives_the_progress(
+    seconds: float | None, left: float, digits: DataSet, clock: Clock
+) -> None:
+    recorder = Recorder()
+    settings = replace(SETTINGS, seconds=seconds)
+    fit(method_for(digits, clock, JOINT), digits, settings, listener=recorder)
+    sixth = recorder.received[5]
+    assert sixth.seconds_left == pytest.approx(left)
+    assert sixth.share == (None if seconds is None else pytest.approx(6 * STEP / seconds))
+    assert list(sixth.losses) == ["block0", "block1"]
 
 
 def test_without_a_budget_the_plan_counts_epochs(digits: DataSet) -> None:
@@ -196,9 +203,3 @@ def test_without_a_budget_the_plan_counts_epochs(digits: DataSet) -> None:
     assert plan.over(Position(stage=1), steps=10)
     assert plan.share(Position(spent=3.0)) is None
     assert len(Batches.in_order(digits.train, digits.preprocessing, 64)) == STEPS
-
-
-@pytest.mark.parametrize("seconds", [0.0, -1.0, math.inf, math.nan])
-def test_a_budget_is_a_positive_number(seconds: float) -> None:
-    with pytest.raises(UserError, match="seconds must be a positive number or none"):
-        Settings(seconds=seconds)

@@ -1,4 +1,4 @@
-"""The outputs of frozen blocks are computed once, where they are always the same and fit into memory."""
+"""The cache for the outputs of frozen blocks, on its own and in a training."""
 
 from dataclasses import replace
 from typing import Any
@@ -18,13 +18,13 @@ SETTINGS = Settings(epochs=5, batch_size=100)
 
 
 class Sums:
-    """Its features are the sum of a sample and of its squares; it counts the samples that it was given."""
+    """Features are the sum of a sample and of its squares. Counts the samples it has received."""
 
     def __init__(self) -> None:
-        self.given = 0
+        self.count = 0
 
     def frozen_features(self, x: Tensor, depth: int) -> Tensor:
-        self.given += len(x)
+        self.count += len(x)
         return torch.stack([x.sum(1), x.square().sum(1)], 1)
 
 
@@ -42,18 +42,18 @@ def test_the_features_of_every_sample_are_computed_once() -> None:
             found = cache.attach(batch_of(*index), "training")
             assert found.depth == 3
             assert torch.equal(found.x, Sums().frozen_features(batch_of(*index).x, 3))
-    assert sums.given == 5
-    # In a batch that is new in part, all features are computed together.
+    assert sums.count == 5
+    # If a batch contains a new sample, the features of the whole batch are computed.
     cache.attach(batch_of(0, 2), "training")
-    assert sums.given == 7
+    assert sums.count == 7
 
 
-def test_splits_are_kept_apart_and_unknown_ones_left_alone() -> None:
+def test_splits_are_cached_separately_and_others_are_not_changed() -> None:
     sums: Any = Sums()
     cache = FeatureCache(sums, 1, {"training": 10, "validation": 10}, gigabytes=1)
     cache.attach(batch_of(1), "training")
     cache.attach(batch_of(1), "validation")
-    assert sums.given == 2
+    assert sums.count == 2
     assert cache.attach(batch_of(1), "test").depth == 0
 
 
@@ -63,26 +63,26 @@ def test_features_that_do_not_fit_are_computed_every_time() -> None:
     for _ in range(2):
         for split in ("training", "validation"):
             assert cache.attach(batch_of(1, 2), split).depth == 1
-    # Once for the training samples; there is no memory left for the validation samples.
-    assert sums.given == 2 + 2 * 2
+    # The training samples are computed once. There is no memory left for the validation samples.
+    assert sums.count == 2 + 2 * 2
 
 
 def trained(
     name: str, digits: DataSet, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], **changes: Any
 ) -> tuple[Method, int, Any]:
-    """A method, how many samples its frozen features were computed for, and its validation accuracy."""
+    """A trained method, the number of samples whose features were computed, and the accuracy."""
     table = create_network("cnn", digits.in_shape, 10, channels=(6, 8))
     method = create_method(name, table, 10, **options)
-    given = [0]
+    count = [0]
     features = method.frozen_features
 
     def counted(x: Tensor, depth: int) -> Tensor:
-        given[0] += len(x)
+        count[0] += len(x)
         return features(x, depth)
 
     monkeypatch.setattr(method, "frozen_features", counted)
     summary = fit(method, digits, replace(SETTINGS, **changes))
-    return method, given[0], summary["validation_accuracy"]
+    return method, count[0], summary["validation_accuracy"]
 
 
 HEBBIAN: tuple[str, dict[str, Any]] = ("softhebb", {"block_batch_size": 100, "block_epochs": 1})
@@ -90,13 +90,13 @@ GREEDY: tuple[str, dict[str, Any]] = ("hff", {"layer_order": "greedy"})
 
 
 @pytest.mark.parametrize(("name", "options"), [HEBBIAN, GREEDY])
-def test_cached_features_give_the_same_training(
+def test_training_with_and_without_a_cache_agrees(
     name: str, options: dict[str, Any], digits: DataSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert digits.validation is not None
     samples = len(digits.train) + len(digits.validation)
-    cached, given, accuracy = trained(name, digits, monkeypatch, options)
-    assert given == samples
+    cached, count, accuracy = trained(name, digits, monkeypatch, options)
+    assert count == samples
     again, _, other_accuracy = trained(name, digits, monkeypatch, options, cache_gigabytes=0.0)
     for a, b in zip(cached.parameters(), again.parameters(), strict=True):
         assert torch.allclose(a, b, atol=1e-3)
@@ -107,28 +107,28 @@ def test_cached_features_give_the_same_training(
 def test_augmented_samples_are_not_cached(digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
     assert digits.validation is not None
     varied = replace(digits, augmentation=Augmentation(crop=1))
-    _, given, _ = trained(HEBBIAN[0], varied, monkeypatch, HEBBIAN[1])
-    # Four epochs of the read-out compute the features as part of their steps.
-    assert given == 4 * len(digits.train) + len(digits.validation)
+    _, count, _ = trained(HEBBIAN[0], varied, monkeypatch, HEBBIAN[1])
+    # The four epochs of the read-out compute the features of the training samples in every step.
+    assert count == 4 * len(digits.train) + len(digits.validation)
 
 
-def test_a_stage_of_one_epoch_caches_nothing(digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FeatureCache, "_reserve", lambda *_: pytest.fail("memory was taken"))
-    trained(*HEBBIAN[:1], digits, monkeypatch, HEBBIAN[1], epochs=2)
+def test_a_stage_of_one_epoch_does_not_cache(digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FeatureCache, "_reserve", lambda *_: pytest.fail("memory was reserved"))
+    trained(HEBBIAN[0], digits, monkeypatch, HEBBIAN[1], epochs=2)
 
 
-def test_a_read_out_of_all_layers_is_validated_with_all_of_them(
+def test_a_read_out_that_needs_frozen_layers_is_not_validated_from_the_cache(
     digits: DataSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for read_out in ("mean", "best", 0):
         options = {**GREEDY[1], "read_out": read_out}
-        method, given, _ = trained(GREEDY[0], digits, monkeypatch, options, epochs=2)
-        assert given == len(digits.train)
+        method, count, _ = trained(GREEDY[0], digits, monkeypatch, options, epochs=2)
+        assert count == len(digits.train)
         assert not method.reads_out_from(1)
 
 
 @pytest.mark.parametrize(("name", "options", "depth"), [(*HEBBIAN, 2), (*GREEDY, 1)])
-def test_scores_of_cached_features_are_those_of_the_samples(
+def test_scores_from_cached_features_equal_those_from_inputs(
     name: str, options: dict[str, Any], depth: int, digits: DataSet
 ) -> None:
     table = create_network("cnn", digits.in_shape, 10, channels=(6, 8))

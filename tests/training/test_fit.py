@@ -1,4 +1,4 @@
-"""The loop: stages, schedules, and runs that are stopped anywhere and go on as if nothing had happened."""
+"""The training loop: records, schedules, errors, and resuming interrupted runs bit-identically."""
 
 import json
 import math
@@ -19,7 +19,7 @@ from hff.data import DataSet, load_data
 from hff.errors import UserError
 from hff.methods import Method, create_method, methods
 from hff.networks import create_network
-from hff.training import Listener, Run, Settings, TrainingProgress, fit, pick_device
+from hff.training import Listener, Run, Settings, fit, pick_device
 from hff.training.optimizers import learning_rate
 
 SETTINGS = Settings(epochs=3, batch_size=128, checkpoint_seconds=0.0)
@@ -57,7 +57,6 @@ def assert_same(a: Run, b: Run) -> None:
 
 
 OPTIONS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-    "hff joint": ("hff", {}, {}),
     "hff greedy class means": (
         "hff",
         {"layer_order": "greedy", "prototype_update": "class_means", "prototype_init": "class_means"},
@@ -67,17 +66,12 @@ OPTIONS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "hff smoothed": ("hff", {"prototype_update": "smoothed"}, {"optimizer": "rmsprop"}),
     "ff hard negatives": ("ff", {"negatives": "hard"}, {}),
     "ffcm two stages": ("ffcm", {"views": 2, "head_epochs": 0.4}, {}),
-    "ffcl steps": ("ffcl", {}, {}),
-    "tff windows": ("tff", {}, {}),
     "cwconv overlapping stages": ("cwconv", {"ends": (0.34, 0.67)}, {}),
     "noprop": ("noprop_dt", {"steps": 3, "embedding": "prototype", "blocks_per_step": 2}, {}),
-    "hebb class means": ("hebb", {}, {}),
     "hebb greedy and linear": ("hebb", {"layer_order": "greedy", "read_out_rule": "linear"}, {}),
     "softhebb": ("softhebb", {"block_batch_size": 100, "block_epochs": 1}, {}),
     "dll learned feedback": ("dll", {"feedback": "learned"}, {}),
-    "fa sign symmetry": ("fa", {"feedback": "sign", "output": "sigmoid"}, {}),
-    "ssdfa": ("ssdfa", {"listens_to": 2, "start": "zero", "bias_start": 0.1}, {"optimizer": "rmsprop"}),
-    "equilibrium of a random sign": (
+    "equilibrium propagation, random sign": (
         "equilibrium_prop",
         {"nudging": "random_sign", "free_steps": 8, "nudged_steps": 3},
         {},
@@ -92,7 +86,7 @@ OPTIONS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", OPTIONS)
-def test_stopped_at_any_step_it_goes_on_bit_identically(
+def test_a_run_interrupted_at_any_step_resumes_bit_identically(
     case: str, digits: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, options, settings = OPTIONS[case]
@@ -104,13 +98,13 @@ def test_stopped_at_any_step_it_goes_on_bit_identically(
     saves = {"left": 0}
     save = Run.save
 
-    def save_then_die(self: Run, *args: Any) -> None:
+    def save_then_fail(self: Run, *args: Any) -> None:
         save(self, *args)
         saves["left"] -= 1
         if saves["left"] == 0:
             raise ConnectionAbortedError
 
-    monkeypatch.setattr(Run, "save", save_then_die)
+    monkeypatch.setattr(Run, "save", save_then_fail)
     for steps in (1, 3, 9, 4, 100_000):
         saves["left"] = steps
         try:
@@ -120,8 +114,8 @@ def test_stopped_at_any_step_it_goes_on_bit_identically(
     assert_same(straight, stopped)
 
 
-def test_interrupt_saves_and_says_so(digits: DataSet, tmp_path: Path) -> None:
-    class Interrupt(Listener):
+def test_ctrl_c_saves_a_checkpoint_to_resume_from(digits: DataSet, tmp_path: Path) -> None:
+    class Interrupting(Listener):
         def epoch_ended(self, record: dict[str, Any]) -> None:
             if record["epoch"] == 1:
                 os.kill(os.getpid(), signal.SIGINT)
@@ -130,7 +124,7 @@ def test_interrupt_saves_and_says_so(digits: DataSet, tmp_path: Path) -> None:
     fit(method_for(digits), digits, SETTINGS, run=straight)
     stopped = Run.create(tmp_path / "stopped", {}, digits)
     with pytest.raises(KeyboardInterrupt):
-        fit(method_for(digits), digits, SETTINGS, run=stopped, listener=Interrupt())
+        fit(method_for(digits), digits, SETTINGS, run=stopped, listener=Interrupting())
     assert not stopped.finished
     fit(method_for(digits), digits, SETTINGS, run=stopped)
     assert_same(straight, stopped)
@@ -155,16 +149,16 @@ KILLED = """
 """
 
 
-def test_kill_9_while_saving_loses_nothing(digits: DataSet, tmp_path: Path) -> None:
-    """Every step is saved, so a kill falls into the middle of saving more often than not."""
-    settings = Settings(epochs=12, batch_size=32, checkpoint_seconds=0.0)
+def test_a_run_killed_while_saving_resumes_bit_identically(digits: DataSet, tmp_path: Path) -> None:
+    """A checkpoint is written after every step, so the process is likely to be killed while saving."""
+    settings = Settings(epochs=12, batch_size=32)
     straight = Run.create(tmp_path / "straight", {}, digits)
-    fit(method_for(digits), digits, replace(settings, checkpoint_seconds=60.0), run=straight)
+    fit(method_for(digits), digits, settings, run=straight)
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(KILLED))
     folder = tmp_path / "killed"
     kills = 0
-    for wait in (0.25, 0.45, 0.6):
+    for wait in (0.3, 0.5):
         process = subprocess.Popen([sys.executable, script, folder], stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
@@ -172,7 +166,7 @@ def test_kill_9_while_saving_loses_nothing(digits: DataSet, tmp_path: Path) -> N
         kills += process.poll() is None
         process.kill()
         process.wait()
-    assert kills, "the training was over before it could be killed"
+    assert kills, "the training finished before it could be killed"
     run = Run.open(folder)
     fit(method_for(digits), digits, settings, run=run)
     assert_same(straight, run)
@@ -189,73 +183,52 @@ def test_a_failed_save_keeps_the_last_checkpoint(digits: DataSet, tmp_path: Path
     assert (run.folder / "checkpoint.safetensors").read_bytes() == before
 
 
-def test_damaged_checkpoints_and_folders_are_named(digits: DataSet, tmp_path: Path) -> None:
-    run = Run.create(tmp_path / "run", {}, digits)
-    (run.folder / "checkpoint.safetensors").write_bytes(b"no checkpoint at all")
-    with pytest.raises(UserError, match="is damaged"):
-        fit(method_for(digits), digits, SETTINGS, run=run)
-    with pytest.raises(UserError, match="is not a run folder"):
-        Run.open(tmp_path)
+def test_an_existing_run_is_not_overwritten(digits: DataSet, tmp_path: Path) -> None:
+    Run.create(tmp_path / "run", {}, digits)
     with pytest.raises(UserError, match="already contains a run"):
-        Run.create(run.folder, {}, digits)
+        Run.create(tmp_path / "run", {}, digits)
 
 
-def test_records_one_line_an_epoch_with_every_layer(digits: DataSet, tmp_path: Path) -> None:
-    run = Run.create(tmp_path / "run", {"a": 1}, digits)
+def test_every_epoch_has_a_record_with_all_layers(digits: DataSet, tmp_path: Path) -> None:
+    run = Run.create(tmp_path / "run", {}, digits)
     summary = fit(method_for(digits), digits, SETTINGS, run=run)
     records = run.metrics()
     assert [r["epoch"] for r in records] == [1, 2, 3]
     assert set(records[0]["loss"]) == {"block0", "block1"}
     assert set(records[0]["validation_accuracy"]) == {"0", "1"}
     assert summary["validation_accuracy"] == records[-1]["validation_accuracy"]
-    assert run.config == {"a": 1}
-    assert run.classes == digits.classes
-    assert run.preprocessing == digits.preprocessing
     environment = json.loads((run.folder / "environment.json").read_text())
     assert environment["torch"] == torch.__version__
-    weights = method_for(digits)
-    run.load_weights(weights)
-    assert torch.equal(
-        weights.state_dict()["blocks.0.affine.weight"], outcome(run)[0]["method/blocks.0.affine.weight"]
-    )
 
 
-def test_the_mean_loss_and_the_time_left_are_told(digits: DataSet) -> None:
-    heard: list[TrainingProgress] = []
-
-    class Hear(Listener):
-        def stepped(self, progress: TrainingProgress) -> None:
-            heard.append(progress)
-
-    fit(method_for(digits), digits, Settings(epochs=30, batch_size=16), listener=Hear())
-    assert heard
-    assert heard[-1].seconds_left is not None
-    assert heard[-1].seconds_left < 60
-    assert set(heard[-1].losses) == {"block0", "block1"}
-
-
-def test_training_leaves_the_global_generator_alone(digits: DataSet) -> None:
+def test_training_does_not_change_the_global_generator(digits: DataSet) -> None:
     state = torch.random.get_rng_state()
     fit(method_for(digits), digits, replace(SETTINGS, epochs=1))
     assert torch.equal(state, torch.random.get_rng_state())
 
 
-def test_a_run_without_validation_split(digits: DataSet) -> None:
+def test_training_without_a_validation_split() -> None:
     data = load_data("digits", validation=0)
     assert data.validation is None
     assert fit(method_for(data), data, replace(SETTINGS, epochs=1))["validation_accuracy"] == {}
 
 
-def test_divergence_is_named(digits: DataSet) -> None:
-    with pytest.raises(UserError, match="not finite"):
+def test_a_loss_that_is_not_finite_is_an_error(digits: DataSet) -> None:
+    with pytest.raises(UserError, match="no longer finite; use a smaller learning rate"):
         fit(method_for(digits), digits, replace(SETTINGS, learning_rate=1e30, optimizer="sgd"))
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"epochs": 0}, {"batch_size": -1}, {"learning_rate": 0.0}, {"learning_rate": math.nan}, {"clip": -1.0}],
+    [
+        {"epochs": 0},
+        {"learning_rate": math.nan},
+        {"clip": -1.0},
+        {"seconds": math.inf},
+        {"micro_batch_size": 0},
+    ],
 )
-def test_settings_out_of_range_are_named(wrong: dict[str, Any]) -> None:
+def test_the_error_for_a_setting_out_of_range_names_it(wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=next(iter(wrong))):
         Settings(**wrong)
 
@@ -274,14 +247,13 @@ def test_schedules() -> None:
     )
 
 
-def test_devices() -> None:
+def test_a_device_that_is_not_available_is_refused() -> None:
     assert pick_device("cpu") == torch.device("cpu")
-    assert pick_device("auto").type in ("cpu", "cuda", "mps")
     with pytest.raises(UserError, match="not available"):
         pick_device("toaster")
 
 
-def test_what_a_method_watches_is_recorded_after_every_epoch(
+def test_the_diagnostics_of_a_method_are_recorded_after_every_epoch(
     digits: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method = method_for(digits)

@@ -1,4 +1,4 @@
-"""Optimisers by group: rates, decay, clipping, and groups that need none."""
+"""Optimizers of each group: learning rates, weight decay, clipping, raw updates."""
 
 from collections.abc import Iterator
 
@@ -12,11 +12,11 @@ from hff.training import Settings
 from hff.training.optimizers import Optimizers
 
 
-class Halver(Method):
-    """Halves its first weights by itself, and leaves the rest to optimisers."""
+class TwoGroups(Method):
+    """A method whose first group has no parameters and whose second group has two sets of parameters."""
 
-    name = "halver"
-    info = MethodInfo("Halver", "none", "1", needs_negatives=False, gradient_reach=0)
+    name = "two_groups"
+    info = MethodInfo("TwoGroups", "none", "1", needs_negatives=False, gradient_reach=0)
 
     def parameter_groups(self, stage: Stage) -> dict[str, list[ParameterSet]]:
         second = self.block(1).affine
@@ -32,7 +32,7 @@ class Halver(Method):
 @pytest.fixture
 def method() -> Method:
     torch.manual_seed(0)
-    return Halver(create_network("mlp", (3,), 2, widths=(4, 5)), 2)
+    return TwoGroups(create_network("mlp", (3,), 2, widths=(4, 5)), 2)
 
 
 def step(method: Method, settings: Settings, gradient: float = 1.0) -> None:
@@ -44,46 +44,41 @@ def step(method: Method, settings: Settings, gradient: float = 1.0) -> None:
     optimizers.step("block1", 0.1)
 
 
-def test_each_set_has_its_rate_and_its_decay(method: Method) -> None:
+def test_each_set_of_parameters_has_its_own_rate_and_decay(method: Method) -> None:
     before = {name: p.detach().clone() for name, p in method.named_parameters()}
     step(method, Settings(optimizer="sgd", momentum=0.0, weight_decay=0.5))
     after = dict(method.named_parameters())
+    assert torch.equal(after["blocks.0.affine.weight"], before["blocks.0.affine.weight"])
     weight, bias = "blocks.1.affine.weight", "blocks.1.affine.bias"
     assert torch.allclose(after[weight], before[weight] - 1.0 * (1 + 0.5 * before[weight]))
     assert torch.allclose(after[bias], before[bias] - 0.1)
     assert all(p.grad is None for p in method.parameters())
 
 
-def test_a_group_without_parameters_needs_no_optimiser(method: Method) -> None:
-    before = method.block(0).affine.weight.detach().clone()
-    step(method, Settings())
-    assert torch.equal(before, method.block(0).affine.weight)
-
-
 def test_clipping_is_by_group(method: Method) -> None:
     before = method.block(1).affine.bias.detach().clone()
     step(method, Settings(optimizer="sgd", momentum=0.0, clip=1.0), gradient=3.0)
-    # 25 gradients of 3 have the norm 15: each becomes 3 / 15.
+    # The norm of 25 gradients of 3 is 15, so each becomes 3 / 15.
     assert torch.allclose(method.block(1).affine.bias, before - 0.1 * 3 / 15, atol=1e-6)
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd", "rmsprop"])
-def test_every_optimiser_moves_against_the_gradient(method: Method, optimizer: str) -> None:
+def test_every_optimizer_moves_against_the_gradient(method: Method, optimizer: str) -> None:
     before = method.block(1).affine.bias.detach().clone()
     step(method, Settings(optimizer=optimizer))
     assert (method.block(1).affine.bias < before).all()
 
 
-class Shrinker(Halver):
-    """Its first weights change by what the rule says, whatever the run's optimiser is."""
+class RawUpdate(TwoGroups):
+    """A method that sets the update of its first weights itself."""
 
     def parameter_groups(self, stage: Stage) -> dict[str, list[ParameterSet]]:
         first = self.block(0).affine
         return {"block0": [ParameterSet([first.weight], raw_update=True), ParameterSet([first.bias])]}
 
 
-def test_a_plain_gradient_is_subtracted_as_it_is() -> None:
-    method = Shrinker(create_network("mlp", (3,), 2, widths=(4, 5)), 2)
+def test_a_raw_update_is_subtracted_without_an_optimizer() -> None:
+    method = RawUpdate(create_network("mlp", (3,), 2, widths=(4, 5)), 2)
     affine = method.block(0).affine
     before = affine.weight.detach().clone()
     optimizers = Optimizers(method, method.stages(1)[0], Settings(weight_decay=0.5, clip=0.1))
@@ -96,9 +91,9 @@ def test_a_plain_gradient_is_subtracted_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "rmsprop"])
-def test_a_large_epsilon_makes_steps_follow_the_size_of_the_gradient(method: Method, optimizer: str) -> None:
+def test_with_a_large_epsilon_steps_are_proportional_to_the_gradient(method: Method, optimizer: str) -> None:
     def moved(epsilon: float, gradient: float) -> float:
-        again = Halver(create_network("mlp", (3,), 2, widths=(4, 5)), 2)
+        again = TwoGroups(create_network("mlp", (3,), 2, widths=(4, 5)), 2)
         before = again.block(1).affine.bias.detach().clone()
         step(again, Settings(optimizer=optimizer, epsilon=epsilon), gradient)  # type: ignore[arg-type]
         return float((before - again.block(1).affine.bias.detach()).mean())

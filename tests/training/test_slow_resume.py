@@ -1,4 +1,4 @@
-"""The command line, killed at random moments again and again, ends as if nothing had happened."""
+"""A training on the command line gives the same result if it is killed at random moments and resumed."""
 
 import random
 import subprocess
@@ -21,7 +21,7 @@ def timeless(record: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_killed_twelve_times(tmp_path: Path) -> None:
+def test_a_run_killed_twelve_times_gives_the_same_result(tmp_path: Path) -> None:
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     subprocess.run([*HFF, "train", *FLAGS, "--out", straight], check=True)
     draw = random.Random(0)
@@ -30,7 +30,7 @@ def test_killed_twelve_times(tmp_path: Path) -> None:
     while not (killed / "summary.json").exists():
         process = subprocess.Popen(command)
         if kills < 12:
-            # Wait until it trains, then a little longer.
+            # Wait until the training has started, then a little longer.
             while not (killed / "checkpoint.safetensors").exists() and process.poll() is None:
                 time.sleep(0.05)
             time.sleep(draw.uniform(2.0, 6.0) if kills else 0.3)
@@ -40,7 +40,7 @@ def test_killed_twelve_times(tmp_path: Path) -> None:
         process.kill()
         process.wait()
         command = [*HFF, "train", "--resume", str(killed), "--quiet"]
-    assert kills >= 2, "the training was over before it could be killed"
+    assert kills >= 2, "the training finished before it could be killed"
     one, other = Run.open(straight), Run.open(killed)
     assert [timeless(r) for r in one.metrics()] == [timeless(r) for r in other.metrics()]
     (tensors, _), (others, _) = one.load() or ({}, {}), other.load() or ({}, {})

@@ -52,7 +52,9 @@ def channelwise(
         )
     for i, width in enumerate(channels):
         if width % of_pair[i // 2]:
-            raise UserError(f"{width} channels are not divisible by {of_pair[i // 2]} groups; change either number.")
+            raise UserError(
+                f"{width} channels are not divisible by {of_pair[i // 2]} groups; change one of the numbers."
+            )
     grouped = range(1, len(channels), 2)
     rows = convolutions(
         AffineRow("conv", 0, norm="batch", norm_at="output", norm_eps=1e-4), channels, grouped

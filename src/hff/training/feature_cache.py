@@ -1,4 +1,4 @@
-"""The outputs of frozen blocks, computed once for all epochs of a stage."""
+"""A cache for the outputs of frozen blocks, which are computed once for all epochs of a stage."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,16 +13,16 @@ GIGABYTE = 1e9
 
 
 class FeatureCache:
-    """The input of the first block that learns, for the samples of some splits.
+    """Caches the features of samples: the output of the frozen blocks, which is the input of the next block.
 
-    The features of a sample are computed in the batch in which it first comes up. A split whose features do
-    not fit into the remaining memory is not cached: they are computed every time.
+    The features of a sample are computed in the first batch that contains it. If the features of a split do
+    not fit into the remaining memory, they are not cached but computed every time.
 
     Args:
         method: the method that computes the features.
-        depth: how many of its blocks are frozen.
-        samples: the splits whose samples are the same in every epoch, with their sizes.
-        gigabytes: the memory that all of them may take.
+        depth: the number of frozen blocks.
+        samples: the number of samples of each split to cache; these must be the same in every epoch.
+        gigabytes: memory limit for all splits together.
     """
 
     def __init__(self, method: Method, depth: int, samples: Mapping[str, int], gigabytes: float) -> None:
@@ -31,16 +31,16 @@ class FeatureCache:
         self.samples = samples
         self.bytes_left = gigabytes * GIGABYTE
         self.cached: dict[str, Tensor | None] = {}
-        """[N, ...] for each split, or None where it does not fit."""
+        """The features [N, ...] of each split, or None if they do not fit."""
         self.known: dict[str, Tensor] = {}
-        """Which of them have been computed [N]."""
+        """For each split, which samples have been computed [N]."""
 
     def __contains__(self, split: str) -> bool:
         return split in self.samples
 
     @torch.no_grad()
     def attach(self, batch: Batch, split: str) -> Batch:
-        """The batch with the features of its samples, which belong to this split, in place of its inputs."""
+        """Replaces the inputs of a batch from this split by their features."""
         if split not in self.samples:
             return batch
         if split in self.known and bool(self.known[split][batch.index].all()):

@@ -1,4 +1,4 @@
-"""The only training loop. It knows the contract of a method, never which method it trains."""
+"""The training loop. It uses the interface of `Method` and does not depend on any particular method."""
 
 import contextlib
 import itertools
@@ -40,12 +40,15 @@ def fit(
     run: Run | None = None,
     listener: Listener | None = None,
 ) -> dict[str, Any]:
-    """Trains a method and returns the summary; a run records everything, and is resumed if it was stopped."""
+    """Trains a method and returns a summary.
+
+    With a run, saves metrics and checkpoints in its folder, and resumes from its last checkpoint.
+    """
     return _Training(method, data, settings, seed, pick_device(device), run, listener or Listener()).train()
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """The device of that name; auto takes the fastest there is."""
+    """The device of this name; auto selects the fastest one available."""
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
         name = next(kind for kind in ("cuda", "mps", "cpu") if available[kind])
@@ -55,7 +58,7 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def wait_for(device: torch.device) -> None:
-    """Returns when the device has done all that it was given, so that a clock tells the truth."""
+    """Waits until the device has finished all work, which is needed before reading a clock."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":
@@ -63,6 +66,8 @@ def wait_for(device: torch.device) -> None:
 
 
 class _Training:
+    """The state of one call of `fit`."""
+
     def __init__(
         self,
         method: Method,
@@ -85,17 +90,17 @@ class _Training:
         self.plan = Plan(self.stages, settings)
         self.at = Position()
         self.saved = 0.0
-        """When the last checkpoint was written."""
+        """The time at which the last checkpoint was written."""
         self.losses: dict[str, Tensor] = {}
-        """Sum and count of the losses of each group in this epoch [2]."""
+        """Sum and number of the losses of each group in this epoch [2]."""
         self.stop = threading.Event()
         self.resuming = False
         self.optimizer_state: dict[str, Tensor] = {}
-        """Of the checkpoint or of the stage before: a group that goes on learning keeps its moments."""
+        """From the checkpoint or from the previous stage: a group that continues to learn keeps its state."""
         self.cache = FeatureCache(method, 0, {}, 0.0)
-        """The outputs of the blocks that are frozen in this stage."""
+        """Caches the output of the blocks that are frozen in this stage."""
         self.accuracy: dict[int, float] = {}
-        """The last validation accuracy of each layer: that of a frozen layer stays the same."""
+        """The last validation accuracy of each layer; a frozen layer keeps its value."""
 
     def train(self) -> dict[str, Any]:
         if self.run and (summary := self.run.summary()):
@@ -128,7 +133,7 @@ class _Training:
         self.trainer.begin(stage)
         self.cache = self._feature_cache(stage)
         if self.resuming:
-            self._cache_again(stage, batches)
+            self._restore_cache(stage, batches)
         else:
             self._prepare(stage, batches.batch_size)
         self.trainer.optimizers.load_state(self.optimizer_state)
@@ -141,8 +146,8 @@ class _Training:
                 self._save()
                 self.listener.epoch_ended(record)
             else:
-                self._save_in_time()
-            self._obey_stop()
+                self._save_if_due()
+            self._raise_if_stopped()
         self.optimizer_state = self.trainer.optimizers.state()
         self.at.stage, self.at.epoch = self.at.stage + 1, 0
         return record
@@ -154,7 +159,7 @@ class _Training:
             self.method.prepare(stage, lambda: (batch.to(self.device) for batch in batches.epoch(0)))
 
     def _feature_cache(self, stage: Stage) -> FeatureCache:
-        """A cache for the splits whose samples have the same features in every epoch of a stage."""
+        """A cache for the splits whose features are the same in every epoch of a stage."""
         depth = self.method.frozen_depth(stage)
         samples: dict[str, int] = {}
         if depth and (stage.epochs > 1 or self.settings.seconds is not None):
@@ -164,8 +169,8 @@ class _Training:
                 samples[TRAINING] = len(self.data.train)
         return FeatureCache(self.method, depth, samples, self.settings.cache_gigabytes)
 
-    def _cache_again(self, stage: Stage, batches: Batches) -> None:
-        """Computes what was cached before an interruption, in the same batches: rounding depends on them."""
+    def _restore_cache(self, stage: Stage, batches: Batches) -> None:
+        """Recomputes the cache of an interrupted run, in the same batches, since they affect the rounding."""
         if TRAINING not in self.cache:
             return
         self.method.enter(stage)
@@ -176,7 +181,7 @@ class _Training:
                 return
 
     def _train_epoch(self, stage: Stage, batches: Batches) -> float:
-        """Trains to the end of the epoch, or of the stage if that comes first; returns the learning rate."""
+        """Trains to the end of the epoch or of the stage, whichever is first; returns the learning rate."""
         self.method.enter(stage)
         steps = len(batches)
         begun = shown = time.perf_counter()
@@ -197,8 +202,8 @@ class _Training:
                 self.listener.stepped(self._progress(stage, steps, pace))
             if self.at.step == steps or self.plan.over(self.at, steps):
                 break
-            self._save_in_time()
-            self._obey_stop()
+            self._save_if_due()
+            self._raise_if_stopped()
             begun = time.perf_counter()
         self.at.epoch, self.at.step = self.at.epoch + 1, 0
         return rate
@@ -209,11 +214,11 @@ class _Training:
             self.losses[group] = self.losses.get(group, torch.zeros_like(counted)) + counted
 
     def _record(self, stage: Stage, rate: float) -> dict[str, Any]:
-        """Validates, and writes a line of metrics."""
+        """Validates and writes one line of metrics."""
         losses = self._mean_losses()
         broken = [group for group, loss in losses.items() if not math.isfinite(loss)]
         if broken:
-            raise UserError(f"The loss of {broken[0]} is not finite any more; take a smaller learning rate.")
+            raise UserError(f"The loss of {broken[0]} is no longer finite; use a smaller learning rate.")
         accuracy, read_out = self._validate(stage)
         self.method.observe_validation(accuracy)
         self.losses = {}
@@ -237,13 +242,13 @@ class _Training:
         return record
 
     def _validate(self, stage: Stage) -> tuple[dict[int, float], float | None]:
-        """The accuracy of each layer that has learned by now, and of the read-out if all its layers have."""
+        """The accuracy of each layer trained so far, and of the read-out if all of its layers are trained."""
         if self.data.validation is None or not stage.predicts:
             return {}, None
         batches = Batches.in_order(self.data.validation, self.data.preprocessing, 512)
         cached = (self.cache.attach(batch.to(self.device), VALIDATION) for batch in batches.epoch(0))
         accuracy, read_out = layer_accuracy(self.method, cached, self.device)
-        # While layers are trained one after the other, those above the current one have not learned yet, and
+        # If layers are trained one after the other, those above the current one are still untrained, and
         # those below it are frozen.
         highest = max(stage.blocks, default=len(self.method.blocks) - 1)
         accuracy = {layer: share for layer, share in accuracy.items() if layer <= highest}
@@ -252,7 +257,7 @@ class _Training:
         return self.accuracy, read_out if reached else None
 
     def _mean_losses(self) -> dict[str, float]:
-        # In the order of the layers, which is not always the order in which their gradients come up.
+        # In the order of the layers, which may differ from the order in which `update` yields them.
         layers = {group: group_layer(group) for group in self.losses}
         ordered = sorted(layers, key=lambda group: math.inf if (layer := layers[group]) is None else layer)
         return {group: float(self.losses[group][0] / self.losses[group][1]) for group in ordered}
@@ -292,8 +297,8 @@ class _Training:
             "seconds": round(time.perf_counter() - self.clock, 3),
         }
 
-    def _save_in_time(self) -> None:
-        """Saves if the last checkpoint is old, or before the training is left."""
+    def _save_if_due(self) -> None:
+        """Saves if the last checkpoint is old enough, or if the training is about to stop."""
         if self.stop.is_set() or time.perf_counter() - self.saved > self.settings.checkpoint_seconds:
             self._save()
 
@@ -304,7 +309,7 @@ class _Training:
         tensors = {f"method/{name}": t for name, t in self.method.state_dict().items()}
         tensors |= {f"optimizer/{name}": t for name, t in self.trainer.optimizers.state().items()}
         tensors |= {f"loss/{group}": t for group, t in self.losses.items()}
-        # Every random number is a function of seed and position, so these are the generators' state.
+        # Every random number is a function of the seed and the position, so no generator state is saved.
         self.run.save(tensors, {"format": 1, "position": asdict(self.at), "seed": self.seed})
         self.saved = time.perf_counter()
 
@@ -326,19 +331,19 @@ class _Training:
         self.optimizer_state = _part(tensors, "optimizer/")
         return f"{self.stages[self.at.stage].name}, epoch {self.at.epoch + 1}, step {self.at.step}"
 
-    def _obey_stop(self) -> None:
+    def _raise_if_stopped(self) -> None:
         if self.stop.is_set():
             raise KeyboardInterrupt
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The tensors of a checkpoint whose names have this prefix, without it."""
+    """The tensors of a checkpoint whose names start with the prefix, which is removed."""
     return {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
 
 
 @contextlib.contextmanager
 def _stop_on_signal(stop: threading.Event, active: bool) -> Iterator[None]:
-    """Turns the first Ctrl-C or SIGTERM into a request, met after the step; a second one ends at once."""
+    """Sets the event on the first Ctrl-C or SIGTERM, to stop after the step; a second one stops at once."""
     if not active or threading.current_thread() is not threading.main_thread():
         yield
         return

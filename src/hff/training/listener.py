@@ -1,4 +1,4 @@
-"""What a display hears from the loop."""
+"""The interface through which a display follows a training."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ from hff.methods import Stage
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """Where the training stands after a step."""
+    """The state of the training after a step."""
 
     stage: Stage
     stage_number: int
@@ -17,20 +17,20 @@ class TrainingProgress:
     step: int
     steps: int
     losses: dict[str, float]
-    """Mean loss of each group in this epoch so far."""
+    """Mean loss of each group in the current epoch."""
     seconds_left: float | None
     share: float | None = None
-    """How much of the whole training is done, where it goes by the clock; None where epochs count."""
+    """The completed share of the time budget; None without one."""
 
 
 class Listener:
-    """Hears how a training goes; this one ignores it. Displays override what they show."""
+    """Receives the events of a training. The methods do nothing; a display overrides those it needs."""
 
     def started(self, layers: int, parameters: int, resumed_at: str | None) -> None:
-        """The training begins, or goes on from a checkpoint."""
+        """The training starts, or resumes from a checkpoint."""
 
     def stepped(self, progress: TrainingProgress) -> None:
-        """A few times a second, after a step."""
+        """A step was completed; called a few times per second."""
 
     def epoch_ended(self, record: dict[str, Any]) -> None:
         """A line of metrics was written."""

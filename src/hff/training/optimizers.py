@@ -1,4 +1,4 @@
-"""One optimiser for each group of parameters, its state kept by parameter name; schedules without state."""
+"""One optimizer for each group of parameters, and learning rate schedules."""
 
 import math
 
@@ -10,7 +10,7 @@ from hff.training.settings import Settings
 
 
 class Optimizers:
-    """The optimisers of a stage."""
+    """The optimizers of a stage, one for each group of parameters."""
 
     def __init__(self, method: Method, stage: Stage, settings: Settings) -> None:
         self.settings = settings
@@ -32,9 +32,9 @@ class Optimizers:
                 self._optimizers[group] = _optimizer(torch_groups, settings)
 
     def step(self, group: str, learning_rate: float) -> None:
-        """Clips and steps the parameters of a group, then frees their gradients.
+        """Clips the gradients of a group, takes a step, then frees the gradients.
 
-        A group without parameters belongs to a rule that changes its weights itself.
+        A group without parameters is allowed: some methods update their weights themselves.
         """
         for parameter in self._raw.get(group, ()):
             if parameter.grad is not None:
@@ -52,7 +52,7 @@ class Optimizers:
         optimizer.zero_grad(set_to_none=True)
 
     def state(self) -> dict[str, Tensor]:
-        """All state as "group/parameter/quantity" -> tensor."""
+        """The state of all optimizers as a dictionary from "group/parameter/quantity" to tensors."""
         return {
             f"{group}/{self._names[parameter]}/{quantity}": value
             for group, optimizer in self._optimizers.items()
@@ -62,7 +62,7 @@ class Optimizers:
         }
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """The inverse of `state`; what belongs to groups that do not learn here is left out."""
+        """The inverse of `state`. Entries of groups that are frozen in this stage are ignored."""
         parameters = {name: parameter for parameter, name in self._names.items()}
         for key, value in state.items():
             group, name, quantity = key.split("/")
@@ -70,14 +70,15 @@ class Optimizers:
                 continue
             parameter = parameters[name]
             optimizer = self._optimizers[group]
-            # Plain kernels count their steps on the CPU; all else lives where its parameter does.
-            at_home = quantity != "step" or optimizer.defaults.get("fused")
-            optimizer.state[parameter][quantity] = value.to(parameter.device) if at_home else value
+            # Kernels that are not fused count their steps on the CPU; all other state is on the device of the
+            # parameter.
+            on_device = quantity != "step" or optimizer.defaults.get("fused")
+            optimizer.state[parameter][quantity] = value.to(parameter.device) if on_device else value
 
 
 def _optimizer(groups: list[dict[str, object]], settings: Settings) -> torch.optim.Optimizer:
     rate, momentum = settings.learning_rate, settings.momentum
-    # The fused kernels read and write each parameter once: a third of the time of the plain ones on a CPU.
+    # Fused kernels read and write each parameter once. On a CPU they take a third of the time.
     if settings.optimizer == "adam":
         return torch.optim.Adam(groups, lr=rate, eps=settings.epsilon, fused=_fused(groups))
     if settings.optimizer == "adamw":
@@ -93,7 +94,7 @@ def _fused(groups: list[dict[str, object]]) -> bool:
 
 
 def learning_rate(settings: Settings, progress: float) -> float:
-    """The learning rate when the share `progress` in [0, 1) of a stage's steps is done."""
+    """The learning rate at `progress` in [0, 1), the completed share of a stage."""
     if settings.lr_schedule == "step":
         drops = (progress >= 2 / 3) + (progress >= 5 / 6)
         return settings.learning_rate * 0.1**drops

@@ -1,4 +1,4 @@
-"""How long the stages of a training last: so many epochs each, or their share of so many seconds."""
+"""How long each stage of a training lasts: a number of epochs, or a share of a time budget."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,31 +8,31 @@ from hff.methods import Stage
 from hff.training.settings import Settings
 
 RECORDS = 20
-"""How often a training by the clock is validated and saved at most, beside the ends of its stages."""
+"""The maximum number of validations of a training with a time budget, apart from the ends of its stages."""
 
 
 @dataclass
 class Position:
-    """Where a training stands: `step` steps of `epoch` epochs of `stage` are done; all count from 0."""
+    """The position of a training: in `stage`, `epoch` epochs and `step` steps are done. All start at 0."""
 
     stage: int = 0
     epoch: int = 0
     step: int = 0
     records: int = 0
     seconds: float = 0.0
-    """Wall-clock time, validation and checkpoints included."""
+    """Wall-clock time, including validation and checkpoints."""
     spent: float = 0.0
-    """Seconds of training steps alone."""
+    """Seconds spent in training steps only."""
     samples: int = 0
-    """How many samples these steps have seen."""
+    """The number of training samples seen so far."""
 
 
 class Plan:
-    """When a stage is over, how far it is, and when there is something to record.
+    """Decides when a stage is over and when to validate.
 
-    By the clock, each stage gets the share of the seconds that its epochs are of all epochs. What the last
-    step of a stage takes too long is missing from the next one, so that in the end no more than one step is
-    spent above the budget; but every stage that has a share does one step at least.
+    A time budget is divided among the stages in proportion to their epochs. If the last step of a stage takes
+    too long, the next stage gets less time, so the training exceeds its budget by at most one step. Every
+    stage with at least one epoch takes at least one step.
     """
 
     def __init__(self, stages: Sequence[Stage], settings: Settings) -> None:
@@ -40,10 +40,10 @@ class Plan:
         self.seconds = settings.seconds
         epochs = [stage.epochs for stage in stages]
         self.ends = [(self.seconds or 0.0) * end / max(1, sum(epochs)) for end in accumulate(epochs)]
-        """The training seconds after which each stage is over."""
+        """The training time in seconds at which each stage ends."""
 
     def progress(self, at: Position, steps: int) -> float:
-        """The share of the current stage that is done, with so many steps an epoch; from 1 on it is over."""
+        """The completed share of the current stage, with `steps` steps per epoch; at 1 it is over."""
         stage = self.stages[at.stage]
         if stage.epochs == 0:
             return 1.0
@@ -55,19 +55,19 @@ class Plan:
         return (at.spent - start) / (self.ends[at.stage] - start)
 
     def over(self, at: Position, steps: int) -> bool:
-        """Whether the current stage is."""
+        """Whether the current stage is over, with `steps` steps per epoch."""
         return self.progress(at, steps) >= 1
 
     def due(self, at: Position, steps: int) -> bool:
-        """Whether to validate and save after an epoch: always, but by the clock so that it stays rare."""
+        """Whether to validate and save after an epoch; with a time budget, only about `RECORDS` times."""
         if self.seconds is None or self.over(at, steps):
             return True
         return at.spent >= (at.records + 1) * self.seconds / RECORDS
 
     def share(self, at: Position) -> float | None:
-        """The share of the whole training that is done, by the clock; None where epochs count."""
+        """The completed share of the time budget; None without one."""
         return None if self.seconds is None else min(1.0, at.spent / self.seconds)
 
     def epochs(self, at: Position, samples: int) -> float:
-        """How many epochs of so many samples have passed; by the clock they need not be whole."""
+        """The number of completed epochs of `samples` samples, which may be fractional with a time budget."""
         return at.records if self.seconds is None else round(at.samples / samples, 2)

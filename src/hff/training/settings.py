@@ -1,4 +1,4 @@
-"""What the loop is told: budget, optimiser, schedule."""
+"""The settings of a training: budget, batch size, precision, optimizer and schedule."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,28 +8,30 @@ from hff.errors import UserError
 
 @dataclass(frozen=True)
 class Settings:
-    """How to train, whatever the method.
+    """The settings of a training, the same for all methods.
 
     Args:
-        epochs: passes over the training split (for each layer, where they are trained one after the other).
-        seconds: a budget of training time in place of epochs, which then only say how the parts of a
-            training share it. Validation and checkpoints do not count.
-        batch_size: samples in a mini-batch.
-        micro_batch_size: largest part of a mini-batch that is computed at once; the gradients of the parts
-            are added up, which takes less memory and gives the same step. None computes it as a whole.
-        precision: number format of the forward and backward pass; bfloat16 keeps weights, losses and
-            optimizer in float32.
-        optimizer: the optimiser of every group of parameters.
-        learning_rate: its learning rate at the start.
+        epochs: number of passes over the training split (for each layer, if layers are trained one after the
+            other).
+        seconds: time budget for training steps, which replaces the number of epochs; the stages of a training
+            share it in proportion to their epochs. Validation and checkpoints do not count.
+        batch_size: number of samples in a mini-batch.
+        micro_batch_size: maximum number of samples that are computed at once. The gradients of the parts of a
+            mini-batch are accumulated, which takes less memory and gives the same step. None computes the
+            mini-batch as a whole.
+        precision: number format of the forward and backward passes; with bfloat16, weights, losses and
+            optimizer state remain in float32.
+        optimizer: optimizer of all parameters.
+        learning_rate: initial learning rate.
         momentum: momentum of SGD and RMSprop.
-        epsilon: what Adam and RMSprop add to the root of the mean squared gradient that they divide by.
+        epsilon: constant added to the denominator of Adam and RMSprop for numerical stability.
         weight_decay: weight decay (decoupled in adamw).
-        lr_schedule: how the learning rate falls over a stage: not at all, by a factor of 10 at two thirds and
-            again at five sixths, linearly to 0, or as a half cosine to 0.
-        clip: largest gradient norm of a group; 0 means no clipping. Layers are never clipped together.
-        checkpoint_seconds: time between two checkpoints within an epoch; one is written after every epoch.
-        cache_gigabytes: memory for the outputs of frozen blocks, which are then computed once and not in
-            every epoch; 0 caches nothing.
+        lr_schedule: schedule of the learning rate within a stage: constant, divided by 10 at two thirds and
+            again at five sixths (step), linear to 0, or cosine to 0.
+        clip: maximum gradient norm of each group of parameters, usually a layer; 0 means no clipping.
+        checkpoint_seconds: time between checkpoints within an epoch; one is also written after every epoch.
+        cache_gigabytes: memory for the outputs of frozen blocks, which are then computed once instead of in
+            every epoch; 0 turns the cache off.
     """
 
     epochs: int = 15
@@ -52,7 +54,7 @@ class Settings:
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, not {getattr(self, name)}.")
         if self.micro_batch_size is not None and self.micro_batch_size < 1:
-            raise UserError(f"micro_batch_size must be at least 1 or none, not {self.micro_batch_size}.")
+            raise UserError(f"micro_batch_size must be at least 1, or none, not {self.micro_batch_size}.")
         if self.seconds is not None and not 0 < self.seconds < float("inf"):
             raise UserError(f"seconds must be a positive number or none, not {self.seconds}.")
         if not 0 < self.learning_rate < float("inf"):

@@ -1,4 +1,4 @@
-"""One training step, for the loop of this library and for any loop of your own."""
+"""One training step, used by `fit` and available for custom training loops."""
 
 import contextlib
 from collections.abc import Iterable, Iterator
@@ -24,14 +24,14 @@ class Trainer:
         losses = trainer.step(hff.Batch(x, y))
     ```
 
-    A method is trained in one or more stages; the trainer starts with the first one, and `begin` moves on to
-    another. `hff.fit` does that by itself, and also validates, records and saves.
+    A method is trained in one or more stages. The trainer starts with the first stage; `begin` starts another
+    one. `hff.fit` goes through all stages, and also validates, records and saves.
 
     Args:
-        method: what to train.
-        settings: batch parts, precision, optimizer and learning rate.
-        stage: the stage to start with; None is the method's first one.
-        seed: what random numbers depend on where a batch has no key of its own.
+        method: the method to train.
+        settings: micro-batch size, precision, optimizer and learning rate.
+        stage: the first stage; None means the first stage of the method.
+        seed: seed of the random numbers of batches that have no key.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Trainer:
         self.settings = settings or Settings()
         self.seed = seed
         self.steps = 0
-        """Steps taken in the current stage."""
+        """The number of steps taken in the current stage."""
         if reason := unsupported_settings(method, self.settings):
             raise UserError(reason)
         first = stage or next(each for each in self.stages if each.epochs > 0)
@@ -53,15 +53,15 @@ class Trainer:
         return self.method.stages(self.settings.epochs)
 
     def begin(self, stage: Stage) -> None:
-        """Moves on to a stage: its blocks learn from now on, with new optimizers."""
+        """Starts a stage: only its blocks learn from now on, with new optimizers."""
         self.stage = stage
         self.steps = 0
         self.optimizers = Optimizers(self.method, stage, self.settings)
 
     def prepare(self, batches: Iterable[Batch]) -> None:
-        """Sets what depends on the data before a stage begins, such as prototypes at class means.
+        """Initializes what depends on the data, such as prototypes at class means. Call it before a stage.
 
-        `batches` are iterated over several times by some methods: give a list, or any other collection.
+        Some methods iterate over `batches` several times, so pass a list or another collection.
         """
         self.method.eval()
         self.method.prepare(self.stage, lambda: batches)
@@ -71,7 +71,7 @@ class Trainer:
 
         Args:
             batch: inputs and labels on the device of the method.
-            learning_rate: the learning rate of this step; None is that of the settings.
+            learning_rate: the learning rate of this step; None means the one in the settings.
         """
         rate = self.settings.learning_rate if learning_rate is None else learning_rate
         if not batch.key:
@@ -83,7 +83,7 @@ class Trainer:
         return losses
 
     def _whole(self, batch: Batch, rate: float) -> dict[str, Tensor]:
-        """Every group steps as soon as its gradients are complete; one that comes up twice steps twice."""
+        """Steps each group as soon as its gradients are complete, and twice if it is yielded twice."""
         losses: dict[str, list[Tensor]] = {}
         for group, loss in self.method.update(batch, self.stage):
             self._advance(group, rate)
@@ -91,10 +91,10 @@ class Trainer:
         return {group: torch.stack(each).mean() for group, each in losses.items()}
 
     def _accumulate(self, batch: Batch, rate: float) -> dict[str, Tensor]:
-        """Adds up the gradients of the parts of a batch, each by its share of the samples, then steps.
+        """Accumulates the gradients of the parts of a batch, weighted by their sizes, then steps.
 
-        The parts see the same weights as the whole batch would: a local rule computes what a block hands to
-        the next one before the block steps.
+        The result is that of the whole batch, because a local method computes the output of a block before
+        the block steps.
         """
         assert self.settings.micro_batch_size is not None
         losses: dict[str, Tensor] = {}
@@ -130,25 +130,25 @@ class Trainer:
 
 
 def unsupported_settings(method: Method, settings: Settings) -> str | None:
-    """Why a method cannot be trained with these settings, in one sentence; None if it can."""
+    """The reason why a method cannot be trained with these settings, in one sentence; None if it can."""
     title = method.info.title
     if settings.precision == "bfloat16" and not method.info.autocast:
-        return f"{title} needs float32: it computes its updates by hand or from small differences."
+        return f"{title} needs float32, because it computes its updates directly or from small differences."
     if settings.micro_batch_size is None:
         return None
     if method.samples_interact:
         return (
-            f"{title} relates the samples of a batch to each other, by its loss or by batch norm, so parts "
-            f"of a batch do not add up to the whole; leave out micro_batch_size."
+            f"{title} cannot split a batch, because its samples affect each other through the loss or batch "
+            f"norm; remove micro_batch_size."
         )
     if method.steps_within_batch:
-        return f"{title} steps several times within a batch, so its parts cannot be added up first."
+        return f"{title} cannot split a batch, because it steps within the batch; remove micro_batch_size."
     return None
 
 
 @contextlib.contextmanager
 def keyed_randomness(*key: int | str) -> Iterator[None]:
-    """In here, draws from torch's global generator (dropout) depend on the key; the generator is restored."""
+    """Seeds torch's global generator (for dropout) with the key, and restores its state at the end."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(*key, "global"))
         yield
