@@ -1,6 +1,6 @@
-"""Typed signatures are the configuration: flags, YAML, help and the saved file all derive from `Field`s.
+"""Configuration derived from typed signatures: flags, YAML, help and saved files all come from `Field`s.
 
-(jsonargparse derives flags from signatures as well, but its class_path form does not fit a registry's names.)
+(jsonargparse also derives flags from signatures, but its class_path form does not work with registry names.)
 """
 
 import dataclasses
@@ -20,17 +20,17 @@ NONE = frozenset({"none", "null", ""})
 
 
 class Mismatch(ValueError):
-    """A value is not of the wanted type."""
+    """A value does not have the expected type."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Field:
-    """One setting: a keyword parameter of a function, of a class, or a field of a dataclass."""
+    """One setting: a keyword-only parameter of a function or class, or a field of a dataclass."""
 
     name: str
     type: Any
     default: Any
-    """`inspect.Parameter.empty` where the user must say it."""
+    """`inspect.Parameter.empty` if the setting is required."""
     help: str
 
     @property
@@ -38,7 +38,7 @@ class Field:
         return self.default is inspect.Parameter.empty
 
     def parse(self, value: Any, key: str) -> Any:
-        """The value, given as text or as YAML has it, in the field's type; errors call it `key`."""
+        """Converts a value from text or YAML to the type of the field; error messages call it `key`."""
         try:
             return convert(value, self.type)
         except Mismatch:
@@ -48,12 +48,12 @@ class Field:
 def fields_of(source: Callable[..., Any], hidden: Iterable[str] = ()) -> list[Field]:
     """The settings of a function or class: its keyword-only parameters, or all fields of a dataclass.
 
-    A class whose `__init__` takes `**options` also has the settings of the next class that it inherits from;
-    its own come first and replace inherited ones of the same name.
+    A class whose `__init__` takes `**options` also has the settings of the next class it inherits from. Its
+    own settings come first and override inherited ones of the same name.
 
     Args:
-        source: where they are declared; the Google-style "Args:" of its docstring are the help texts.
-        hidden: parameters that are not settings.
+        source: the function or class; the Google-style "Args:" of its docstring are the help texts.
+        hidden: names of parameters that are not settings.
     """
     found: dict[str, Field] = {}
     for declared in _declarations(source):
@@ -67,7 +67,7 @@ def fields_of(source: Callable[..., Any], hidden: Iterable[str] = ()) -> list[Fi
 
 
 def check_options(source: Callable[..., Any], options: Iterable[str], owner: str) -> None:
-    """Refuses names that are not settings of the source; errors call it `owner`."""
+    """Raises an error if an option is not a setting of the source; the message calls the source `owner`."""
     valid = [field.name for field in fields_of(source)]
     for option in options:
         if option not in valid:
@@ -75,7 +75,7 @@ def check_options(source: Callable[..., Any], options: Iterable[str], owner: str
 
 
 def _declarations(source: Callable[..., Any]) -> list[Callable[..., Any]]:
-    """The functions whose parameters are the settings."""
+    """The functions whose keyword-only parameters are the settings."""
     if not inspect.isclass(source):
         return [source]
     found: list[Callable[..., Any]] = []
@@ -90,19 +90,19 @@ def _declarations(source: Callable[..., Any]) -> list[Callable[..., Any]]:
 
 
 def _help(source: Callable[..., Any], name: str) -> str:
-    """What the docstring says about a setting; for a class, the docstring of the nearest class that does."""
+    """The help text of a setting, for a class from the first class of its MRO that documents it."""
     documented = source.__mro__ if inspect.isclass(source) else (source,)
     helps = (argument_help(each.__doc__ or "").get(name) for each in documented)
     return next((text for text in helps if text), "")
 
 
 def resolve(fields: Iterable[Field], values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Every field with its value in its type: the one given, else the default.
+    """The value of every field: the given one, converted to the type of the field, or the default.
 
     Args:
-        fields: what may be set.
-        values: what is set.
-        prefix: goes before each name in errors, such as "method.".
+        fields: all valid settings.
+        values: the given values by name.
+        prefix: text before each name in error messages, such as "method.".
     """
     by_name = {field.name: field for field in fields}
     for name in values:
@@ -120,7 +120,7 @@ def resolve(fields: Iterable[Field], values: Mapping[str, Any], prefix: str = ""
 
 
 def to_builtin(value: Any) -> Any:
-    """The value as YAML and JSON have it: lists for tuples, text for paths."""
+    """Converts a value for YAML and JSON: tuples to lists, paths to text."""
     if isinstance(value, Mapping):
         return {key: to_builtin(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -129,7 +129,7 @@ def to_builtin(value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """The value as one would type it behind a flag."""
+    """The value as text, as it would be typed after a flag."""
     if isinstance(value, list | tuple):
         return ",".join(map(shown, value))
     if isinstance(value, bool) or value is None:
@@ -138,7 +138,7 @@ def shown(value: Any) -> str:
 
 
 def convert(value: Any, kind: Any) -> Any:
-    """The value in the type `kind`; raises Mismatch where it has none."""
+    """Converts the value to the type `kind`; raises `Mismatch` if that is impossible."""
     origin = get_origin(kind)
     if origin in (Union, UnionType):
         return _first(value, get_args(kind))
@@ -152,11 +152,11 @@ def convert(value: Any, kind: Any) -> Any:
 
 
 def describe(kind: Any) -> str:
-    """What the type allows, in words."""
+    """A description of the values that the type allows."""
     arguments = get_args(kind)
     origin = get_origin(kind)
     if origin in (Union, UnionType):
-        # None comes last, as one says it ("a number or none"), and "a number" covers whole ones.
+        # None comes last ("a number or none"), and "a number" includes whole numbers.
         parts = sorted(arguments, key=lambda part: part is NoneType)
         return " or ".join(describe(part) for part in parts if part is not int or float not in parts)
     if origin is Literal:
@@ -171,7 +171,7 @@ def describe(kind: Any) -> str:
 
 
 def argument_help(docstring: str) -> dict[str, str]:
-    """The text of each entry of the "Args:" section, in one line."""
+    """The text of each entry of the "Args:" section, on one line."""
     section = re.search(r"^Args:\n((?:[ \t]+.*\n?|\n)*)", inspect.cleandoc(docstring), re.MULTILINE)
     if section is None:
         return {}
@@ -188,7 +188,7 @@ def argument_help(docstring: str) -> dict[str, str]:
 
 
 def _first(value: Any, kinds: tuple[Any, ...]) -> Any:
-    # None goes first, since the text "none" would also do as a name or a path.
+    # None comes first, because the text "none" could also be a name or a path.
     for kind in sorted(kinds, key=lambda kind: kind is not NoneType):
         try:
             return convert(value, kind)
@@ -237,7 +237,7 @@ def _int(value: Any) -> int:
 
 
 def _float(value: Any) -> float:
-    # YAML takes 1e-3 for text, so numbers in text are read here as well.
+    # YAML reads 1e-3 as text, so text is converted here as well.
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise Mismatch
     try:
@@ -256,7 +256,7 @@ def _str(value: Any) -> str:
 
 
 def _path(value: Any) -> Path:
-    # Absolute, because a saved run is evaluated from any folder.
+    # Absolute, because a saved run may be evaluated from another folder.
     if not isinstance(value, str | Path) or str(value) == "":
         raise Mismatch
     return Path(value).expanduser().absolute()

@@ -1,6 +1,6 @@
-"""Randomness without state: every draw is a function of a key such as (seed, stage, epoch, step).
+"""Stateless random numbers: every draw is a function of a key such as (seed, stage, epoch, step).
 
-A run that is resumed in the middle of an epoch, and one process against two, then draw the same numbers.
+A run that is resumed in the middle of an epoch, or distributed over processes, draws the same numbers.
 """
 
 import hashlib
@@ -19,20 +19,20 @@ def seed_of(*key: int | str) -> int:
 
 
 def generator(*key: int | str) -> torch.Generator:
-    """A CPU generator for the key."""
+    """A CPU generator seeded with the key."""
     return torch.Generator().manual_seed(seed_of(*key))
 
 
 def permutation(length: int, *key: int | str) -> Tensor:
-    """A random order [length] of 0 .. length-1."""
+    """A random permutation [length] of 0 to length - 1."""
     return torch.randperm(length, generator=generator(*key))
 
 
 def uniform(index: Tensor, count: int, *key: int | str) -> Tensor:
-    """Numbers in [0, 1), [B, count], that depend on the key and on the sample's own index [B].
+    """Uniform numbers in [0, 1), [B, count], that depend on the key and on the index of each sample [B].
 
-    They do not depend on which other samples are in the batch, so workers that share a batch draw what one
-    process would draw (SplitMix64 used as a counter-based generator).
+    They do not depend on the other samples of the batch, so several workers that share a batch draw the same
+    numbers as one process (SplitMix64 used as a counter-based generator).
     """
     sample = index.to("cpu", torch.int64).numpy().astype(np.uint64)
     with np.errstate(over="ignore"):

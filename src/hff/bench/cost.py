@@ -1,7 +1,7 @@
-"""What a method costs: the time of a training step and of a prediction, and the memory that training takes.
+"""The cost of a method: time per training step, time per prediction, and memory for training.
 
-All of it is measured on the CPU and on random inputs, so no data files are needed. Reading and augmenting
-data, validation and checkpoints are left out: they are the loop's, and the same for every method.
+Everything is measured on the CPU with random inputs, so no data files are needed. Loading and augmenting
+data, validation and checkpoints are excluded: they are the same for every method.
 """
 
 import multiprocessing
@@ -24,17 +24,17 @@ from hff.training.settings import Settings
 from hff.training.trainer import Trainer
 
 Task = Callable[[], None]
-"""A piece of work to be timed, again and again."""
+"""A piece of work that can be timed repeatedly."""
 
 Name = TypeVar("Name", bound=Hashable)
 
 PROCESS = Path("/proc/self")
 RESET_PEAK = "5"
-"""Written to clear_refs, it sets the peak of the resident size to what is resident now."""
+"""Writing this to clear_refs resets the peak resident size to the current resident size."""
 
 
 def random_batch(in_shape: Sequence[int], classes: int, size: int, *, step: int = 0, views: int = 1) -> Batch:
-    """A batch of the shape of the data: views [size, *in_shape], normal as preprocessed ones are about."""
+    """A batch of normally distributed views [size, *in_shape], similar to preprocessed data."""
     draw = generator("cost", step)
     x, *other_views = (torch.randn(size, *in_shape, generator=draw) for _ in range(views))
     y = torch.randint(classes, (size,), generator=draw)
@@ -42,9 +42,9 @@ def random_batch(in_shape: Sequence[int], classes: int, size: int, *, step: int 
 
 
 def training_steps(method: Method, stage: Stage, settings: Settings, batches: Sequence[Batch]) -> Task:
-    """A task that trains a stage by one step on each batch, all that follows a step included.
+    """A task that trains for one step on each batch, including everything that follows a step.
 
-    The task changes the method. What the stage sets from the data before it begins is done here, untimed.
+    The task changes the method. The initialization of the stage from the data is done here and not timed.
     """
     trainer = Trainer(method, settings, stage=stage)
     trainer.prepare(batches)
@@ -57,7 +57,7 @@ def training_steps(method: Method, stage: Stage, settings: Settings, batches: Se
 
 
 def predictions(method: Method, batches: Sequence[Tensor]) -> Task:
-    """A task that predicts every batch [B, ...] once, in evaluation mode and without gradients."""
+    """A task that predicts each batch [B, ...] once, in evaluation mode and without gradients."""
 
     def predict() -> None:
         with evaluation_mode(method):
@@ -74,11 +74,10 @@ def interleaved(
     warm_up: int = 1,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[Name, list[float]]:
-    """The seconds of each task in each round; in a round all tasks run in turn.
+    """The time of each task in each round, in seconds. Each round runs all tasks once.
 
-    Load that comes and goes on the machine then falls on all tasks alike, where one task after the other
-    would have each measured in another weather. The first `warm_up` rounds, in which memory is claimed and
-    kernels are chosen, are not counted.
+    Temporary load on the machine then affects all tasks equally. The first `warm_up` rounds, in which memory
+    is allocated and kernels are selected, are not counted.
     """
     seconds: dict[Name, list[float]] = {name: [] for name in tasks}
     for turn in range(warm_up + rounds):
@@ -91,12 +90,12 @@ def interleaved(
 
 
 def trained_stages(method: Method, settings: Settings) -> list[Stage]:
-    """The stages of a training that last at least an epoch."""
+    """The stages of a training that last at least one epoch."""
     return [stage for stage in method.stages(settings.epochs) if stage.epochs > 0]
 
 
 def step_seconds(stages: Sequence[Stage], seconds: Sequence[float]) -> float:
-    """The mean seconds of a step over a training, from those of each stage: stages weigh by their epochs."""
+    """The mean time of a step, from the times of each stage, weighted by epochs."""
     shares = [stage.epochs / sum(each.epochs for each in stages) for stage in stages]
     return sum(share * each for share, each in zip(shares, seconds, strict=True))
 
@@ -104,10 +103,10 @@ def step_seconds(stages: Sequence[Stage], seconds: Sequence[float]) -> float:
 def epoch_seconds(
     stages: Sequence[Stage], seconds: Sequence[float], settings: Settings, images: int
 ) -> float:
-    """The mean seconds of an epoch of so many images, from the seconds of a step of each stage.
+    """The mean time of an epoch with this number of images, from the time of a step of each stage.
 
-    Stages weigh by their epochs, and each has its own number of steps where it has its own batch size. A last
-    batch that is not full counts by its share.
+    Stages are weighted by their epochs, and a stage with its own batch size has its own number of steps. An
+    incomplete last batch counts as a fraction of a step.
     """
     steps = [images / (stage.batch_size or settings.batch_size) for stage in stages]
     return step_seconds(stages, [count * each for count, each in zip(steps, seconds, strict=True)])
@@ -118,19 +117,19 @@ def peak_memory(
 ) -> int:
     """Bytes that training adds to a process at its peak, measured in a fresh process.
 
-    Counted is all that becomes resident between a process that has used torch but holds nothing and the peak
-    of a few training steps: parameters and buffers, gradients, the optimiser's state, the activities that are
-    kept for the backward pass, the scratch memory of the kernels, and one batch. The data set is not, nor is
-    what the loop keeps of it while only read-outs learn. Of
-    several stages the most demanding one counts. Kernels that only this method loads and the slack of the
-    allocator are in it too, so differences of a few megabytes say nothing.
+    The result is the difference in resident memory between a process that has only loaded torch and the peak
+    during a few training steps. It includes parameters and buffers, gradients, optimizer state, activations
+    stored for the backward pass, scratch memory of the kernels, and one batch. It does not include the data
+    set or cached features. With several stages, the one that needs the most memory counts. Kernels that only
+    this method loads and the overhead of the allocator are included, so differences of a few megabytes are
+    not meaningful.
 
     Args:
-        build: makes the untrained method; it is sent to the process, so it must be picklable, such as a
+        build: creates the untrained method; it is sent to the process, so it must be picklable, such as a
             `functools.partial` of a function in a module.
-        settings: batch size and optimiser.
-        in_shape: the shape of one input.
-        steps: steps of each stage; the optimiser's state exists from the second one on.
+        settings: batch size and optimizer.
+        in_shape: shape of one input.
+        steps: number of steps of each stage; the optimizer state exists from the second step on.
     """
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
         threads = torch.get_num_threads()
@@ -156,7 +155,7 @@ def _peak_of_steps(
 
 
 def _touch_torch(settings: Settings) -> None:
-    """Makes torch load its kernels: about 90 MB that every method would be charged for all the same."""
+    """Makes torch load its kernels, about 90 MB, which would otherwise be counted for every method."""
     network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(18, 2))
     loss = nn.functional.cross_entropy(network(torch.zeros(2, 1, 8, 8)), torch.tensor([0, 1]))
     loss.backward()
@@ -165,12 +164,12 @@ def _touch_torch(settings: Settings) -> None:
 
 
 def _resident() -> int:
-    """Bytes resident now; where the system does not tell, the largest they have been."""
+    """The current resident size in bytes, or its peak if the system does not report the current one."""
     return _status("VmRSS") or _largest_resident()
 
 
 def _peak() -> int:
-    """The largest number of resident bytes since `_reset_peak`, or since the start where it has no effect."""
+    """The peak resident size in bytes since `_reset_peak`, or since the start if that has no effect."""
     return _status("VmHWM") or _largest_resident()
 
 
@@ -182,7 +181,7 @@ def _reset_peak() -> None:
 
 
 def _status(field: str) -> int | None:
-    """A size in bytes from the process's status file; None where there is none."""
+    """A size in bytes from the status file of the process; None if the file or the field is missing."""
     try:
         lines = (PROCESS / "status").read_text().splitlines()
     except OSError:
@@ -195,7 +194,7 @@ def _largest_resident() -> int:
     try:
         import resource
     except ImportError:
-        raise UserError("This system does not tell how much memory a process has taken.") from None
+        raise UserError("This system does not report the memory of a process.") from None
     largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # macOS counts in bytes, all others in kilobytes.
+    # macOS reports bytes, other systems kilobytes.
     return largest if sys.platform == "darwin" else largest * 1024

@@ -1,4 +1,4 @@
-"""How well a trained method does, layer by layer."""
+"""Evaluation of trained methods, layer by layer."""
 
 from hff.evaluation.accuracy import layer_accuracy
 from hff.evaluation.evaluate import Evaluation, LayerResult, Split, evaluate

@@ -1,4 +1,4 @@
-"""Everything that one pass over a split tells about a trained method."""
+"""Accuracy, information bound and confusion matrix of a trained method on one split."""
 
 import math
 from collections.abc import Iterable
@@ -19,45 +19,45 @@ from hff.randomness import permutation
 Split = Literal["test", "validation", "train"]
 
 SAMPLES_FOR_SCALE = 5000
-"""Enough to fit a single number; the scores of all layers must fit into memory."""
+"""This many samples suffice to fit one number, and the scores of all layers fit into memory."""
 
 
 @dataclass(frozen=True)
 class LayerResult:
-    """How one layer does on its own."""
+    """The result of one layer."""
 
     layer: int
     accuracy: float
     top5: float | None
-    """None where there are 5 classes or fewer."""
+    """None if there are 5 classes or fewer."""
     bits: float
-    """A lower bound of what the layer's scores tell about the class (Eqs. 12-15); log2 C is all."""
+    """A lower bound on the information about the class in the scores (Eqs. 12-15), at most log2 C."""
     scale: float
-    """What the scores were multiplied with before the softmax of that bound."""
+    """The factor of the scores before the softmax of that bound."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The answer of `evaluate`."""
+    """The result of `evaluate`."""
 
     split: str
     samples: int
     classes: tuple[str, ...]
     accuracy: float
-    """Of the final read-out."""
+    """The accuracy of the final read-out."""
     top5: float | None
     layers: tuple[LayerResult, ...]
     confusion: tuple[tuple[int, ...], ...]
-    """Samples of the final read-out: the row is the true class, the column the predicted one."""
+    """Sample counts of the final read-out: rows are true classes, columns are predicted classes."""
     scale_from: Literal["validation", "train"]
-    """The split that the scales of the layers were fitted on; the bound holds whatever it is."""
+    """The split that the scales of the layers were fitted on. The bound holds for any scale."""
 
     def to_json(self) -> dict[str, Any]:
-        """Plain lists and numbers."""
+        """The result as a dictionary of lists and numbers."""
         return asdict(self)
 
     def most_confused(self, count: int = 10) -> list[tuple[str, str, int]]:
-        """The pairs (true class, predicted class, samples) that are confused most often."""
+        """The most frequent errors as (true class, predicted class, number of samples)."""
         errors = torch.tensor(self.confusion).fill_diagonal_(0)
         amounts, places = errors.flatten().topk(min(count, errors.numel()))
         found = zip(amounts.tolist(), places.tolist(), strict=True)
@@ -73,7 +73,7 @@ def evaluate(
     device: torch.device | str = "cpu",
     batch_size: int = 250,
 ) -> Evaluation:
-    """Measures a method on a split of its data; the method is moved to the device and keeps its mode."""
+    """Evaluates a method on a split. Moves the method to the device and restores its training mode."""
     device = torch.device(device)
     examples = _examples(data, split)
     method.to(device)
@@ -109,7 +109,7 @@ def evaluate(
 
 
 class Tally:
-    """Counts over the batches of a split, so that no scores are kept."""
+    """Accumulates counts over the batches of a split, so that scores are not stored."""
 
     def __init__(self, classes: int, scale: float) -> None:
         self.scale = scale
@@ -119,7 +119,7 @@ class Tally:
         self.nats = 0.0
 
     def add(self, scores: Tensor, labels: Tensor) -> None:
-        """Adds a batch: scores [B, C], labels [B]."""
+        """Adds a batch of scores [B, C] and labels [B]."""
         order = scores.topk(min(5, scores.shape[1]), dim=1).indices
         found = order == labels.unsqueeze(1)
         self.hits += int(found[:, 0].sum())
@@ -134,7 +134,7 @@ class Tally:
         return self.hits5 / int(self.labels.sum()) if len(self.labels) > 5 else None
 
     def bits(self) -> float:
-        """`functional.information_bound` of all the scores seen."""
+        """`functional.information_bound` of all scores added so far."""
         count = int(self.labels.sum())
         entropy = float(torch.special.entr(self.labels / count).sum())
         return (entropy - self.nats / count) / math.log(2)
@@ -151,12 +151,12 @@ def _examples(data: DataSet, split: str) -> Examples:
 
 
 def _fit_scales(method: Method, data: DataSet, device: torch.device, batch_size: int) -> dict[int, float]:
-    """The scale of each layer, fitted on validation samples, or on training samples for lack of those."""
+    """The scale of each layer, fitted on the validation split, or on the training split without one."""
     examples = data.train if data.validation is None else data.validation
-    # A random part, because the examples may lie sorted by class.
+    # A random subset, because the examples may be sorted by class.
     chosen = permutation(len(examples), "scale")[:SAMPLES_FOR_SCALE].sort().values
     batches = Batches.in_order(examples.subset(chosen), data.preprocessing, batch_size)
-    # One sample's worth of doubt: a few samples that are all right do not make the next one certain.
+    # Without doubt, a few samples that are all classified correctly would give an infinite scale.
     doubt = 1 / (len(chosen) + 1)
     return {
         layer: functional.fit_scale(scores, labels, doubt)
@@ -167,7 +167,7 @@ def _fit_scales(method: Method, data: DataSet, device: torch.device, batch_size:
 def _all_scores(
     method: Method, batches: Iterable[Batch], device: torch.device
 ) -> dict[int, tuple[Tensor, Tensor]]:
-    """For each layer the scores [N, C] and the labels [N]."""
+    """The scores [N, C] and labels [N] of each layer."""
     collected: dict[int, list[Tensor]] = {}
     labels = []
     with evaluation_mode(method):
