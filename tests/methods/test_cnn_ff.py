@@ -139,7 +139,7 @@ def test_the_first_layer_can_stay_as_it_was_drawn() -> None:
     groups = [group for group, _ in method.update(batch(), stage)]
     assert groups == ["block1", "block2"]
     assert all(p.grad is None for p in method.blocks[0].parameters())
-    with pytest.raises(UserError, match="network of one layer"):
+    with pytest.raises(UserError, match="at least 2 layers"):
         small(depth=1, first_layer_learns=False)
 
 

@@ -172,11 +172,11 @@ def test_classes_that_share_a_group() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"classes_per_group": (1, 2)}, "last layer tells all classes apart"),
+        ({"classes_per_group": (1, 2)}, "last layer must separate all classes"),
         ({"classes_per_group": (4, 1)}, "from 1 to 3, not 4"),
         ({"classes_per_group": (0, 1)}, "from 1 to 3, not 0"),
-        ({"classes_per_group": (1, 1, 1)}, "names 3 numbers for 2 layers"),
-        ({"starts": (0.5,), "ends": (0.5, 1)}, "a start below its end"),
+        ({"classes_per_group": (1, 1, 1)}, "has 3 numbers, but the network has 2 layers"),
+        ({"starts": (0.5,), "ends": (0.5, 1)}, "start of every layer must be below its end"),
         ({"ends": (1.5,)}, "shares from 0 to 1"),
     ],
 )
@@ -186,9 +186,9 @@ def test_mistakes_are_named(options: dict[str, object], message: str) -> None:
 
 
 def test_channels_that_the_classes_do_not_divide_are_refused() -> None:
-    with pytest.raises(UserError, match="10 do not divide by 4 groups"):
+    with pytest.raises(UserError, match="10 channels are not divisible by 4 groups"):
         cwconv((8, 10))
-    with pytest.raises(UserError, match="10 do not divide by 4 groups"):
+    with pytest.raises(UserError, match="10 channels are not divisible by 4 groups"):
         cwconv((10, 8))
     assert cwconv((10, 8), classes_per_group=(2, 1)).groups == [2, 4]
 

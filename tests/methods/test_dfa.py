@@ -213,11 +213,11 @@ def test_angles_of_feedback_and_the_weights_above() -> None:
 
 
 def test_mistakes_are_refused() -> None:
-    with pytest.raises(UserError, match="activations with a derivative; choose another one than 'step'"):
+    with pytest.raises(UserError, match="activations with a derivative; use another one than 'step'"):
         mlp("step")
     with pytest.raises(UserError, match="feedback_scale must be above 0"):
         mlp(feedback_scale=-1)
-    with pytest.raises(UserError, match="No error passes a relu layer"):
+    with pytest.raises(UserError, match="A relu layer whose weights start at zero"):
         mlp("relu", start="zero")
     with pytest.raises(UserError, match="no local step"):
         mlp().layer_step(0, X, Batch(X, Y))

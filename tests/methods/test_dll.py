@@ -181,7 +181,7 @@ def test_starting_weights() -> None:
 
 
 def test_mistakes_are_refused() -> None:
-    with pytest.raises(UserError, match="activations with a derivative; choose another one than 'step'"):
+    with pytest.raises(UserError, match="activations with a derivative; use another one than 'step'"):
         create_method("dll", create_network("mlp", (5,), CLASSES, activation="step"), CLASSES)
     with pytest.raises(UserError, match="label_smoothing"):
         mlp(label_smoothing=1)

@@ -175,16 +175,16 @@ def test_from_zero_the_first_layer_moves_first() -> None:
 
 
 def test_mistakes_are_refused() -> None:
-    with pytest.raises(UserError, match="activations with a derivative; choose another one than 'step'"):
+    with pytest.raises(UserError, match="activations with a derivative; use another one than 'step'"):
         mlp("step")
     with pytest.raises(UserError, match="feedback_scale must be above 0"):
         mlp(feedback_scale=0)
     with pytest.raises(UserError, match="no local step"):
         mlp().layer_step(0, X, Batch(X, Y))
     for dead in ("relu", "abs"):
-        with pytest.raises(UserError, match=f"No error passes a {dead} layer"):
+        with pytest.raises(UserError, match=f"A {dead} layer whose weights start at zero"):
             mlp(dead, start="zero")
     for options in ({"bias": False}, {"norm": "batch"}):
         net = create_network("mlp", (5,), CLASSES, widths=(7,), **options)
-        with pytest.raises(UserError, match="No error passes a relu layer"):
+        with pytest.raises(UserError, match="A relu layer whose weights start at zero"):
             create_method("fa", net, CLASSES, start="zero", bias_start=0.1)

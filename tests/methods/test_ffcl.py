@@ -205,7 +205,7 @@ def test_gradients_of_a_prediction_reach_the_input_through_all_layers() -> None:
 def test_mistakes_are_named_and_the_reconstruction_says_so() -> None:
     with pytest.raises(UserError, match="steps must be at least 1"):
         ffcl(steps=0)
-    with pytest.raises(UserError, match="label_scale must be positive"):
+    with pytest.raises(UserError, match="label_scale must be above 0"):
         ffcl(label_scale=0.0)
     with pytest.raises(UserError, match="trains linear layers only"):
         ffcl(create_network("cnn", (1, 8, 8), CLASSES, channels=(4,)))

@@ -224,7 +224,7 @@ def test_mistakes_are_named() -> None:
     with pytest.raises(UserError, match="temperature must be positive"):
         ffcm(temperature=0.0)
     for share in (0.0, 1.0):
-        with pytest.raises(UserError, match="head_epochs must lie between 0 and 1"):
+        with pytest.raises(UserError, match="head_epochs is a share and must be between 0 and 1"):
             ffcm(head_epochs=share)
     with pytest.raises(UserError, match="Margins must not be negative"):
         ffcm(last_margin=-0.1)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods import create_method
-from hff.methods.hebb import CHUNK, Hebb, drawn, lengths
+from hff.methods.hebb import CHUNK, Hebb, lengths, random_samples
 from hff.networks import Network, create_network
 
 
@@ -172,12 +172,12 @@ def test_no_batch_norm_is_left_with_a_single_sample_at_the_start() -> None:
 
 def test_samples_are_drawn_without_repetition_and_alike_each_time() -> None:
     x = torch.arange(30.0).unsqueeze(1)
-    samples, places = drawn(lambda: batches(x, 4), 10)
+    samples, places = random_samples(lambda: batches(x, 4), 10)
     assert len(set(samples.flatten().tolist())) == len(samples) == len(places) == 10
-    assert torch.equal(samples, drawn(lambda: batches(x, 4), 10)[0])
+    assert torch.equal(samples, random_samples(lambda: batches(x, 4), 10)[0])
     # In random order, for a layer of few units starts at the first of them.
     assert samples.flatten().tolist() != sorted(samples.flatten().tolist())
-    assert len(drawn(lambda: batches(x, 4), 99)[0]) == 30
+    assert len(random_samples(lambda: batches(x, 4), 99)[0]) == 30
 
 
 def test_a_unit_that_never_wins_is_told() -> None:
@@ -189,7 +189,7 @@ def test_a_unit_that_never_wins_is_told() -> None:
 
 
 def test_mistakes_are_named() -> None:
-    with pytest.raises(UserError, match=r"rate must be above 0 and at most 1, not 1\.5"):
+    with pytest.raises(UserError, match=r"rate is a share and must be above 0 and at most 1, not 1\.5"):
         hebb(3, 4, rate=1.5)
     with pytest.raises(UserError, match="power must be above 0, not 0"):
         hebb(3, 4, power=0.0)

@@ -90,7 +90,7 @@ def test_pre_activation_judges_the_affine_map() -> None:
 @pytest.mark.parametrize("loss_on", ["post", "pre"])
 def test_activations_train_where_they_can(activation: str, loss_on: str) -> None:
     if activation == "step" and loss_on == "post":
-        with pytest.raises(UserError, match="needs loss_on pre"):
+        with pytest.raises(UserError, match="set loss_on to pre"):
             mlp(activation, loss_on=loss_on)
         return
     method = mlp(activation, loss_on=loss_on)
@@ -125,7 +125,7 @@ def test_aux_channels_of_the_table_of_one_width_and_none() -> None:
     assert dims(cnn(aux_channels=(16,))) == [16, 16]
     assert dims(cnn(aux_channels=(16, 8))) == [16, 8]
     assert dims(cnn(aux_channels=(0,), grid=1, head_hidden=0)) == [6, 8]
-    with pytest.raises(UserError, match="names 3 widths"):
+    with pytest.raises(UserError, match="has 3 widths"):
         cnn(aux_channels=(1, 2, 3))
 
 

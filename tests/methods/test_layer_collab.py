@@ -183,7 +183,7 @@ def test_every_option_learns_digits(options: dict[str, object], digits: DataSet)
 
 
 def test_refusals() -> None:
-    with pytest.raises(UserError, match="set collaboration causal, or layer_order joint"):
+    with pytest.raises(UserError, match="set collaboration to causal or layer_order to joint"):
         mlp(layer_order="greedy")
     with pytest.raises(UserError, match="Layer Collaboration trains linear layers only"):
         create_method("layer_collab", create_network("cnn", (1, 8, 8), CLASSES), CLASSES)

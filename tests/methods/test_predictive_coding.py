@@ -245,7 +245,7 @@ def test_a_prediction_is_one_forward_pass_and_the_loss_is_its_own() -> None:
 
 @pytest.mark.parametrize("options", [{"norm": "batch"}, {"dropout": 0.1}])
 def test_batch_norm_and_dropout_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match="batch norm or dropout"):
+    with pytest.raises(UserError, match="does not support batch norm and dropout"):
         create_method(
             "predictive_coding", create_network("mlp", (6,), CLASSES, widths=(5,), **options), CLASSES
         )

@@ -156,7 +156,7 @@ def test_presets_are_those_of_the_published_network_and_can_be_given() -> None:
     assert softhebb(table, temperature=(1.0, 2.0)).temperatures == [1.0, 2.0]
     with pytest.raises(UserError, match="rate must be one number for all 2 blocks or one for each"):
         softhebb(table, rate=(0.1, 0.2, 0.3))
-    with pytest.raises(UserError, match="none of them negative, not -1, -1"):
+    with pytest.raises(UserError, match="not negative, but is -1, -1"):
         softhebb(table, temperature=-1.0)
     with pytest.raises(UserError, match="block_batch_size must be at least 1, not 0"):
         softhebb(table, block_batch_size=0)

@@ -207,7 +207,7 @@ def test_every_option_learns_digits(options: dict[str, object], digits: DataSet)
 
 
 def test_refusals() -> None:
-    with pytest.raises(UserError, match="set label codes"):
+    with pytest.raises(UserError, match="set label to codes"):
         mlp(label="one_hot", inject="every_layer")
     with pytest.raises(UserError, match="sharpness must be greater than 0"):
         mlp(sharpness=0.0)

@@ -9,4 +9,13 @@ from hff.methods.method import Method, MethodInfo, ParameterSet, Stage, create_m
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["LocalMethod", "Method", "MethodInfo", "ParameterSet", "Stage", "create_method", "methods", "register"]
+__all__ = [
+    "LocalMethod",
+    "Method",
+    "MethodInfo",
+    "ParameterSet",
+    "Stage",
+    "create_method",
+    "methods",
+    "register",
+]

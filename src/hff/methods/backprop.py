@@ -1,4 +1,4 @@
-"""Ordinary backpropagation on the same blocks: the yardstick."""
+"""Backpropagation on the same blocks, as the baseline."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -13,13 +13,12 @@ from hff.networks import Network
 
 @register
 class Backprop(Method):
-    """One cross-entropy at the top, whose gradient runs through all blocks.
+    """One cross-entropy loss at the output, whose gradient flows through all blocks.
 
-    A last row of C units, as the deep networks have, is the classifier itself; otherwise a linear read-out
-    follows the last block.
+    A last row of C units, as in the deep networks, is the classifier; otherwise a linear one is added.
 
     Args:
-        head: flatten the last map before the read-out, or average it over positions ("pool").
+        head: flatten the last map before the linear classifier, or average it over positions (pool).
     """
 
     name = "backprop"

@@ -1,4 +1,4 @@
-"""Forward-Forward for convolutions: the label is spread over the image, where every position can read it."""
+"""Forward-Forward for convolutions: the label is spread over the whole image."""
 
 from dataclasses import replace
 from typing import Any, Literal
@@ -12,13 +12,13 @@ from hff.networks import Network
 
 @register
 class ConvolutionalForwardForward(SideHeadMethod):
-    """Forward-Forward on images that have a wave of their class blended in, or change with their label.
+    """Forward-Forward on images with a plane wave of their label, or transformed according to their label.
 
     Args:
-        label: blend a plane wave for each class into the image (waves), or transform the image itself by an
-            operator for each class (morphology).
-        label_intensity: share of the wave in the blend, the paper's K; morphology has none.
-        first_layer_learns: whether the first layer learns too, or keeps its initial weights.
+        label: blend the image with a plane wave of the class (waves), or transform the image by an operator
+            of the class (morphology).
+        label_intensity: share of the wave in the blend (K in the paper); not used by morphology.
+        first_layer_learns: whether the first layer learns or keeps its initial weights.
     """
 
     name = "cnn_ff"
@@ -61,7 +61,7 @@ class ConvolutionalForwardForward(SideHeadMethod):
         )
         self.lowest = 0 if first_layer_learns else 1
         if self.lowest == len(self.blocks):
-            raise UserError("A network of one layer learns nothing if the first layer does not learn.")
+            raise UserError("first_layer_learns false needs a network with at least 2 layers.")
 
     def stages(self, epochs: int) -> list[Stage]:
         stages = [

@@ -19,20 +19,20 @@ Number = TypeVar("Number", int, float)
 
 @register
 class CwConv(LocalMethod):
-    """The channels of a convolution are dealt out to the classes; the groups' mean squares are the scores.
+    """The channels of a convolution are divided among the classes; a group's mean square is its score.
 
     Args:
-        loss: cross-entropy of the goodness of all groups (competition), or that of the true class above and
-            the mean of all others below a threshold.
-        threshold: the goodness that parts them, for the loss of that name.
-        predictor: a linear classifier on what the last layer hands on (softmax), or the layer's goodness.
+        loss: cross-entropy of the goodness of all groups (competition), or a loss that raises the true
+            group's goodness above a threshold and lowers the mean of all others below it (threshold).
+        threshold: the threshold of the goodness, for loss threshold.
+        predictor: a linear classifier on the output of the last layer (softmax), or the layer's goodness.
         classifier_learning_rate: factor of the learning rate for that classifier.
-        classes_per_group: how many neighbouring classes share a group of channels, for each layer or for all;
-            in the last layer 1.
-        starts: share of the epochs after which a layer begins to learn, for each layer or for all.
-        ends: share of the epochs after which a layer rests, for each layer or for all; the schedule of the
-            learning rate begins anew whenever a layer begins or rests.
-        read_out: whose scores decide; the classifier, if there is one, stands for the last layer.
+        classes_per_group: number of consecutive classes that share a group of channels, for each layer or
+            for all; must be 1 in the last layer.
+        starts: share of the epochs after which a layer starts to learn, for each layer or for all.
+        ends: share of the epochs after which a layer is frozen, for each layer or for all; the learning rate
+            schedule restarts whenever a layer starts or is frozen.
+        read_out: layers whose scores predict; the classifier, if any, gives the scores of the last layer.
     """
 
     name = "cwconv"
@@ -68,17 +68,15 @@ class CwConv(LocalMethod):
         self.classes_per_group = _for_each_layer("classes_per_group", classes_per_group, depth)
         self.groups = [_groups(classes, size) for size in self.classes_per_group]
         if self.classes_per_group[-1] != 1:
-            raise UserError("The last layer tells all classes apart, so its classes_per_group must be 1.")
+            raise UserError("The last layer must separate all classes, so its classes_per_group must be 1.")
         for row, groups in zip(network.rows, self.groups, strict=True):
             if row.width % groups:
                 raise UserError(_indivisible(row.width, groups))
-        spans = zip(
-            _for_each_layer("starts", starts, depth), _for_each_layer("ends", ends, depth), strict=True
-        )
-        self.spans = list(spans)
+        first, last = _for_each_layer("starts", starts, depth), _for_each_layer("ends", ends, depth)
+        self.spans = list(zip(first, last, strict=True))
         require(
             all(0 <= start < end <= 1 for start, end in self.spans),
-            "Every layer needs a start below its end, both of them shares from 0 to 1.",
+            "The start of every layer must be below its end, and both must be shares from 0 to 1.",
         )
         if predictor == "softmax":
             self.classifier = nn.Linear(self.block(depth - 1).out_features, classes)
@@ -89,23 +87,23 @@ class CwConv(LocalMethod):
         width = network.out_shapes()[-1][0]
         if not all(len(shape) == 3 for shape in network.out_shapes()):
             return (
-                f"{cls.info.title} gives the channels of each layer to the classes, but network "
+                f"{cls.info.title} divides the channels of each layer among the classes, but network "
                 f"{network.name!r} has layers without channels; choose a convolutional network."
             )
         return _indivisible(width, classes) if width % classes else None
 
     def stages(self, epochs: int) -> list[Stage]:
-        """Between two moments at which a layer begins or rests, the same blocks learn."""
+        """One stage for each span of epochs in which the same blocks learn."""
         spans = []
         for start, end in self.spans:
             first = min(round(start * epochs), epochs - 1)
             spans.append((first, max(round(end * epochs), first + 1)))
         stages = []
-        for begin, until in pairwise(sorted({0, epochs}.union(*spans))):
+        for begin, end in pairwise(sorted({0, epochs}.union(*spans))):
             blocks = tuple(layer for layer, (first, last) in enumerate(spans) if first <= begin < last)
             if blocks or self.classifier is not None:
                 name = f"layers {', '.join(map(str, blocks))}" if blocks else "classifier"
-                stages.append(Stage(name, blocks, until - begin))
+                stages.append(Stage(name, blocks, end - begin))
         return stages
 
     def goodness(self, layer: int, features: Tensor) -> Tensor:
@@ -129,9 +127,12 @@ class CwConv(LocalMethod):
 
 
 def _for_each_layer(name: str, given: Sequence[Number], depth: int) -> list[Number]:
-    """One number for each layer, where one may stand for all."""
+    """One number for each layer; a single one applies to all layers."""
     if len(given) not in (1, depth):
-        raise UserError(f"{name} names {len(given)} numbers for {depth} layers: give one for each, or one.")
+        raise UserError(
+            f"{name} has {len(given)} numbers, but the network has {depth} layers: "
+            "give one for each layer or one for all."
+        )
     return list(given) * (depth // len(given))
 
 
@@ -142,6 +143,6 @@ def _groups(classes: int, size: int) -> int:
 
 def _indivisible(width: int, groups: int) -> str:
     return (
-        f"Channel-wise competition deals out the channels of a layer evenly, but {width} do not divide by "
-        f"{groups} groups of classes; choose numbers of channels that do."
+        f"Channel-wise competition divides the channels of a layer evenly, but {width} channels are not "
+        f"divisible by {groups} groups of classes; choose other numbers of channels."
     )

@@ -1,4 +1,4 @@
-"""Direct Feedback Alignment: the output's error goes straight to every block by fixed random weights."""
+"""Direct Feedback Alignment: fixed random weights send the output's error directly to every block."""
 
 from collections.abc import Callable, Iterator
 from typing import Literal
@@ -18,20 +18,20 @@ Frozen = Literal["none", "conv"]
 
 @register
 class DFA(TopErrorMethod):
-    """Each hidden block is told the error of the output, projected at random, and nothing of its neighbours.
+    """Each hidden block learns from a random projection of the output's error, not from the block above.
 
     A last row of C units is the output, which gets its true gradient; otherwise one is added.
 
     Args:
-        output: softmax output with cross-entropy, or sigmoids with binary cross-entropy (the paper's).
-        start: forward weights start as the network's do, at zero (the paper's), or at zero above the first
+        output: softmax output with cross-entropy, or sigmoids with binary cross-entropy (as in the paper).
+        start: initial forward weights: those of the network, zero (as in the paper), or zero above the first
             layer.
-        bias_start: where the biases of hidden layers start whose weights start at zero; above 0 for relu.
-        conv_feedback: every unit of a map has feedback weights of its own (dense, as published), or all
-            positions of a channel are told the same (replicated).
-        feedback_scale: factor of the range that feedback weights are drawn from.
-        frozen: which blocks keep their random weights: none, or all convolutions, which is the control that
-            shows how much the convolutions learn.
+        bias_start: initial bias of hidden layers whose weights start at zero; must be above 0 for relu.
+        conv_feedback: every unit of a map has its own feedback weights (dense, as published), or all
+            positions of a channel get the same signal (replicated).
+        feedback_scale: factor for the range of the random feedback weights.
+        frozen: blocks that keep their initial weights: none, or all convolutions, as a control that shows how
+            much the convolutions learn.
     """
 
     name = "dfa"
@@ -61,7 +61,7 @@ class DFA(TopErrorMethod):
         feedback_scale: float = 1.0,
         frozen: Frozen = "none",
     ) -> None:
-        """make_feedback: what makes the feedback of a block, for rules that differ in nothing else."""
+        """make_feedback: creates the feedback of a block, for rules that differ only in that."""
         super().__init__(network, classes, output)
         depth = len(self.blocks)
         self.learning = tuple(layer for layer in range(depth) if self.block(layer).row.kind != frozen)
@@ -86,7 +86,7 @@ class DFA(TopErrorMethod):
         for layer in range(batch.depth, len(self.blocks)):
             with torch.set_grad_enabled(layer in stage.blocks):
                 activities[layer] = self.blocks[layer](h)
-            # Cut here, no true gradient gets from one block to the next.
+            # No true gradient flows from one block to the next.
             h = activities[layer].detach()
         loss, error = self.top_error(h, batch.y)
         for layer in stage.blocks:
@@ -94,28 +94,27 @@ class DFA(TopErrorMethod):
         yield "network", loss
 
     def signal(self, layer: int, error: Tensor) -> Tensor:
-        """What a block is told at its output [B, *out_shape] of the output's error [B, C]."""
+        """The signal at the output of a block [B, *out_shape], from the error of the output [B, C]."""
         if layer == len(self.blocks) - 1:
             return error
         signal: Tensor = self.feedback[group_name(layer)](error)
         return signal
 
     def diagnostics(self) -> dict[str, float]:
-        """The angle in degrees of a block's feedback and the product of the forward weights above it.
+        """The angle in degrees between a block's feedback and the product of the forward weights above it.
 
-        That product is the way of a true gradient where activations are linear; blocks below a convolution
-        have none.
+        With linear activations, that product gives the true gradient. Blocks below a convolution are omitted.
         """
         found = {}
-        way: Tensor | None = None
+        product: Tensor | None = None
         for layer in reversed(range(len(self.blocks) - 1)):
             above = self.affine_block(layer + 1)
             if above.row.kind != "linear":
                 break
             weight = above.affine.weight.detach()
-            way = weight if way is None else way @ weight
+            product = weight if product is None else product @ weight
             if group_name(layer) in self.feedback:
                 feedback = self.feedback[group_name(layer)]
                 assert isinstance(feedback, DirectFeedback)
-                found[f"{group_name(layer)}_angle"] = angle(feedback.matrix(), way)
+                found[f"{group_name(layer)}_angle"] = angle(feedback.matrix(), product)
         return found

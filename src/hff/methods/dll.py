@@ -1,4 +1,4 @@
-"""Dendritic Localized Learning: the error at the top is relayed down by feedback weights of its own."""
+"""Dendritic Localized Learning: separate feedback weights relay the output's error down the network."""
 
 from typing import Literal
 
@@ -15,22 +15,22 @@ from hff.networks import Network
 
 @register
 class DLL(RelayedMethod):
-    """Each weight changes by its input times an error that arrives through separate feedback weights.
+    """Each weight changes by its input times an error that separate feedback weights relay.
 
-    A last row of C units is the output; otherwise one is added. The paper's networks are tanh without bias,
-    which the table says.
+    A last row of C units is the output; otherwise one is added. The networks of the paper have tanh and no
+    biases.
 
     Args:
-        output: softmax output (the paper's CNN); linear output, trained as regression; or the same with a
-            softmax in place of the last hidden layer's activation (softmax_features, the paper's MLP).
-        feedback: feedback weights stay as drawn, or learn.
-        feedback_sign: learned feedback lowers the squared errors that it relays (descent), or raises them.
-        feedback_scale: standard deviation of the feedback weights; none keeps an error's size on its way.
+        output: softmax output (the paper's CNN); linear output with squared error; or the latter with a
+            softmax as activation of the last hidden layer (softmax_features, the paper's MLP).
+        feedback: whether feedback weights keep their initial values (fixed) or learn (learned).
+        feedback_sign: learned feedback reduces the squared errors that it relays (descent) or increases them.
+        feedback_scale: standard deviation of the feedback weights; none preserves the size of errors.
         feedback_learning_rate: factor of the learning rate for learned feedback.
-        weight_scale: standard deviation of the forward weights at the start; none is the network's own start.
+        weight_scale: standard deviation of the initial forward weights; none is the network's initialization.
         label_smoothing: share of the target that is spread over all classes.
-        error_clamp: relayed errors of a sample are cut off at this size.
-        squash_input: apply tanh to the input as to every layer (the paper's MLP).
+        error_clamp: limit at which the relayed errors of a sample are clipped.
+        squash_input: whether to apply tanh to the input (the paper's MLP).
     """
 
     name = "dll"
@@ -93,24 +93,21 @@ class DLL(RelayedMethod):
         return torch.tanh(x) if self.squash_input else x
 
     def loss(self, scores: Tensor, y: Tensor) -> Tensor:
-        """What the top error is the gradient of: cross-entropy, or half the squared distance to the target.
-
-        Scores [B, C], labels [B] -> [].
-        """
+        """Cross-entropy, or half the squared distance to the target: scores [B, C], labels [B] -> []."""
         target = F.one_hot(y, self.classes) * (1 - self.label_smoothing) + self.label_smoothing / self.classes
         if self.output == "softmax":
             return F.cross_entropy(scores, target)
         return 0.5 * (scores - target).square().sum(1).mean()
 
     def relay(self, layer: int, error: Tensor) -> Tensor:
-        """Takes an error past the affine map of a block; learned feedback gets its gradient on the way.
+        """Relays an error through the affine map of a block and adds the gradient of learned feedback.
 
-        Errors are those of the mean loss, so the error of a sample is B times as large.
+        The error is that of the mean loss, so a sample's own error is B times as large.
         """
         below = super().relay(layer, error)
         samples = len(error)
         if below.requires_grad:
-            # The gradient of half the mean squared relayed error of a sample.
+            # The gradient of half the mean over samples of the squared relayed error.
             below.backward(self.feedback_sign * samples * below.detach())
         limit = self.error_clamp / samples
         return below.detach().clamp(-limit, limit)

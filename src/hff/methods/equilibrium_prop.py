@@ -1,4 +1,4 @@
-"""Equilibrium propagation: the network comes to rest, is nudged, and weights follow what that changes."""
+"""Equilibrium propagation: weights learn from how a nudge of the output changes the network's equilibrium."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -26,26 +26,26 @@ STATE_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @register
 class EquilibriumProp(Method):
-    """Layers drive each other both ways by the same weights; learning compares two states of rest.
+    """Adjacent layers drive each other through the same weights; learning compares two equilibria.
 
-    A last row of C units is the output; otherwise one is added. The state function takes the place of the
-    table's activations. In Phi = sum of <s_l, pool(W_l s_{l-1} + b_l)> every connection counts once, and each
-    layer rests at s_l = sigma(dPhi / ds_l).
+    A last row of C units is the output; otherwise one is added. The state function replaces the network's
+    activations. With Phi = sum over l of <s_l, pool(W_l s_{l-1} + b_l)>, the equilibrium of each layer is
+    s_l = sigma(dPhi / ds_l).
 
     Args:
-        loss: squared distance of the output, which relaxes like every layer; or cross-entropy of a softmax
-            read-out, which is outside the dynamics.
-        nudging: compare the states of rest under both signs of the nudge (symmetric); under the nudge and
-            without it (one_sided); or the latter with a sign drawn for each batch (random_sign).
-        nudge: beta, how strongly the loss pulls at the top.
-        free_steps: relaxation steps without a nudge, and of every prediction.
-        nudged_steps: relaxation steps under the nudge, from the state of rest without it.
-        state_function: sigmoid(4u - 2); u cut off at 0 and 1; or u/2 cut off (half_clip).
-        updates: all layers at once, or one after the other from the first (asynchronous).
-        weight_gain: factor of the weights at the start; below 1 keeps units from saturation.
-        layer_rates: a factor of the learning rate for each layer, the output's included; empty is 1 for all.
-        input_scale: the input is multiplied by this before all else; 0.3081 undoes MNIST's standardisation.
-        input_offset: what is added then; 0.1307 undoes MNIST's standardisation.
+        loss: squared error of the output, which relaxes like every layer; or cross-entropy of a softmax
+            read-out, which does not relax.
+        nudging: compare the equilibria under both signs of the nudge (symmetric); with and without the nudge
+            (one_sided); or the latter with a random sign for each batch (random_sign).
+        nudge: strength of the nudge (beta in the paper).
+        free_steps: relaxation steps without the nudge; a prediction uses the same number.
+        nudged_steps: relaxation steps with the nudge, from the equilibrium without it.
+        state_function: sigmoid(4u - 2); u clipped to [0, 1] (clip); or u/2 clipped to [0, 1] (half_clip).
+        updates: update all layers at once, or one after the other from the first (asynchronous).
+        weight_gain: factor of the initial weights; below 1 prevents saturated units.
+        layer_rates: factor of the learning rate for each layer and the output; if empty, 1 for all.
+        input_scale: factor of the input; 0.3081 reverts MNIST's standardization.
+        input_offset: number added to the scaled input; 0.1307 reverts MNIST's standardization.
     """
 
     name = "equilibrium_prop"
@@ -87,8 +87,8 @@ class EquilibriumProp(Method):
         rows = tuple(replace(row, activation="identity") for row in complete.affine_rows)
         if layer_rates and len(layer_rates) != len(rows):
             raise UserError(
-                f"layer_rates has {len(layer_rates)} numbers, but the network has {len(rows)} layers with "
-                f"the output: give one for each, or none."
+                f"layer_rates has {len(layer_rates)} numbers, but the network has {len(rows)} layers, "
+                f"including the output: give one for each layer or none."
             )
         relaxing = len(rows) - (loss == "cross_entropy")
         require(
@@ -114,8 +114,8 @@ class EquilibriumProp(Method):
     def unsupported_reason(cls, network: Network, classes: int) -> str | None:
         if any(row.norm != "none" or row.dropout for row in network.affine_rows):
             return (
-                f"{cls.info.title} relaxes by symmetric connections alone, but network {network.name!r} has "
-                f"norms or dropout; choose a network without them."
+                f"{cls.info.title} does not support norms and dropout, but network {network.name!r} has "
+                f"them; choose another network."
             )
         return super().unsupported_reason(network, classes)
 
@@ -124,7 +124,7 @@ class EquilibriumProp(Method):
         return self.free_steps
 
     def diagnostics(self) -> dict[str, float]:
-        """How far the states still moved in the last free step of the last batch, root mean square."""
+        """The root mean square change of the states in the last free step of the last batch."""
         return {"free_change": float(self.free_change)}
 
     def parameter_groups(self, stage: Stage) -> dict[str, list[ParameterSet]]:
@@ -150,24 +150,24 @@ class EquilibriumProp(Method):
         yield "network", loss
 
     def _nudges(self, batch: Batch) -> tuple[float, float]:
-        """The two strengths of the nudge whose states of rest are compared."""
+        """The two strengths of the nudge whose equilibria are compared."""
         if self.nudging == "symmetric":
             return self.nudge, -self.nudge
         if self.nudging == "one_sided":
             return self.nudge, 0.0
-        # One sign for the batch, so that its parts draw the same.
+        # One sign for the whole batch, so that parts of a batch use the same sign.
         sign = 1 if torch.rand((), generator=generator(*batch.key, "sign of the nudge")) < 0.5 else -1
         return sign * self.nudge, 0.0
 
     def relax(
         self, drive: Tensor, states: States, steps: int, nudge: float = 0.0, y: Tensor | None = None
     ) -> States:
-        """So many relaxation steps; `drive` [B, *out_shape] is what the input gives the first layer.
+        """Runs the given number of relaxation steps.
 
-        The input is clamped, so that its drive is the same in all steps.
+        drive [B, *out_shape]: output of the first block, the same in all steps, because the input is fixed.
         """
         for _ in range(steps):
-            pull = 0.0 if y is None or not nudge else -nudge * self.slopes(states[-1], y)
+            pull = 0.0 if y is None or not nudge else -nudge * self.gradients(states[-1], y)
             states = (
                 self._sweep(drive, states, pull) if self.asynchronous else self._step(drive, states, pull)
             )
@@ -192,9 +192,9 @@ class EquilibriumProp(Method):
         return states
 
     def exchange(self, layer: int, below: Tensor, above: Tensor) -> tuple[Tensor, Tensor]:
-        """What a connection gives the layer above, [B, *out_shape], and the one below, [B, *in_shape].
+        """The drive of the layer above [B, *out_shape] and of the layer below [B, *in_shape].
 
-        They are the derivatives of <above, block(below)>.
+        These are the derivatives of <above, block(below)>.
         """
         block = self.affine_block(layer)
         if block.row.kind == "linear":
@@ -209,13 +209,13 @@ class EquilibriumProp(Method):
     def estimate(
         self, x: Tensor, y: Tensor, first: tuple[float, States], second: tuple[float, States]
     ) -> Tensor:
-        """What has the estimate of the loss's gradient as its gradient: -(Phi_1 - Phi_2) / (beta_1 - beta_2).
+        """-(Phi_1 - Phi_2) / (beta_1 - beta_2), whose gradient estimates the gradient of the loss.
 
-        Each Phi is the mean over samples, at its own state and less its own nudge times the loss.
+        Each Phi is a mean over samples, at its own states, minus its own nudge times the loss.
         """
         (nudge, at_nudge), (other, at_other) = first, second
         samples, gap = len(y), nudge - other
-        # Both states see the same input, so that the first layer needs one product with their difference.
+        # Both equilibria have the same input, so the first layer needs one product with their difference.
         phi = _inner(at_nudge[0] - at_other[0], self.blocks[0](x))
         for layer in range(1, self.depth):
             block = self.blocks[layer]
@@ -223,7 +223,7 @@ class EquilibriumProp(Method):
             phi = phi - _inner(at_other[layer], block(at_other[layer - 1]))
         estimate = -phi / (gap * samples)
         if self.loss == "cross_entropy":
-            # The read-out learns by this term alone, in which each state counts by its own nudge.
+            # The read-out learns by this term only, which weights each state by its nudge.
             for strength, states in ((nudge, at_nudge), (-other, at_other)):
                 if strength:
                     estimate = estimate + strength / gap * self.losses(states[-1], y).mean()
@@ -235,8 +235,8 @@ class EquilibriumProp(Method):
             return F.cross_entropy(self.blocks[-1](top), y, reduction="none")
         return 0.5 * (top - self._target(y, top)).square().sum(1)
 
-    def slopes(self, top: Tensor, y: Tensor) -> Tensor:
-        """The gradient of each sample's loss with respect to the last relaxing layer, [B, ...] like it."""
+    def gradients(self, top: Tensor, y: Tensor) -> Tensor:
+        """The gradient of each sample's loss with respect to the last relaxing layer [B, ...]."""
         if self.loss == "squared":
             return top - self._target(y, top)
         output = self.affine_block(len(self.blocks) - 1)
@@ -244,7 +244,7 @@ class EquilibriumProp(Method):
         return ((probabilities - self._target(y, probabilities)) @ output.affine.weight).view_as(top)
 
     def layer_scores(self, x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
-        """What drives the output at rest [B, C]: it ranks classes as the states do, but saturates nowhere."""
+        """The drive of the output at equilibrium [B, C], which ranks classes like the states do."""
         with torch.no_grad():
             drive = self.blocks[0](self.stem(x))
             states = self.relax(drive, self._zeros(drive), self.free_steps)
@@ -265,7 +265,7 @@ class EquilibriumProp(Method):
 
 
 def _inner(a: Tensor, b: Tensor) -> Tensor:
-    """The inner product of all numbers, summed over samples."""
+    """The inner product, summed over samples."""
     return (a * b).sum()
 
 

@@ -1,4 +1,4 @@
-"""Feedback Alignment: backpropagation, but for fixed random weights on the way down."""
+"""Feedback Alignment: backpropagation with fixed random feedback weights."""
 
 from typing import Literal
 
@@ -13,19 +13,19 @@ from hff.networks import Network
 
 @register
 class FA(RelayedMethod):
-    """The error goes down through fixed random weights where backpropagation has the transposed forward ones.
+    """Fixed random weights send the error down, instead of the transposed forward weights.
 
     A last row of C units is the output; otherwise one is added.
 
     Args:
-        feedback: random weights that stay as drawn, or the signs of the forward weights at one size, which is
-            the control with half of the weight transport (sign symmetry).
-        feedback_distribution: what random feedback is drawn from; signs are two values of either sign.
-        feedback_scale: standard deviation of the feedback: a number; weights is that with which forward
-            weights start; xavier is Glorot's; none keeps an error's size on its way.
+        feedback: fixed random weights (random), or the signs of the forward weights, all with the same size
+            (sign), as a control with partial weight transport (sign symmetry).
+        feedback_distribution: distribution of random feedback; signs means two values, one of each sign.
+        feedback_scale: standard deviation of the feedback: a number; weights, that of the initial forward
+            weights; xavier, Glorot's; none preserves the size of errors.
         output: softmax output with cross-entropy, or sigmoids with binary cross-entropy.
-        start: forward weights start as the network's do, at zero, or at zero above the first layer.
-        bias_start: where the biases of hidden layers start whose weights start at zero.
+        start: initial forward weights: those of the network, zero, or zero above the first layer.
+        bias_start: initial bias of hidden layers whose weights start at zero.
     """
 
     name = "fa"
@@ -68,7 +68,7 @@ class FA(RelayedMethod):
         return super().relay(layer, error)
 
     def diagnostics(self) -> dict[str, float]:
-        """Of each block above the first: the angle of forward and feedback weights in degrees, |B| / |W|."""
+        """For each block above the first: the angle between W and feedback B in degrees, and |B| / |W|."""
         found = {}
         for layer in range(1, len(self.blocks)):
             forward, back = self.affine_block(layer).affine.weight.detach(), self._feedback(layer).weight

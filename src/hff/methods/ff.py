@@ -1,4 +1,4 @@
-"""Forward-Forward: every layer is a detector of whether image and label belong together."""
+"""Forward-Forward: every layer detects whether the label matches the image."""
 
 from typing import Any, Literal
 
@@ -13,10 +13,10 @@ from hff.networks import Network
 
 @register
 class ForwardForward(SideHeadMethod):
-    """The squared length of a layer's activity is to exceed a threshold for true labels only.
+    """The squared length of a layer's activity should exceed a threshold for true labels only.
 
     Args:
-        negatives: draw wrong labels uniformly, or the likelier the more the side head believes them (hard).
+        negatives: draw wrong labels uniformly, or by the class probabilities of the side head (hard).
         label_intensity: the value that marks the label in the input.
     """
 
@@ -42,15 +42,6 @@ class ForwardForward(SideHeadMethod):
         encoding = one_hot_encoding(network.in_shape, classes, label_intensity)
         super().__init__(network, classes, encoding, negatives == "hard", **options)
         self.hard = negatives == "hard"
-
-    @property
-    def layer_local(self) -> bool:
-        """Hard negatives are drawn by the side head, which needs all layers before the first one learns."""
-        return not self.hard
-
-    @property
-    def top_signal(self) -> bool:
-        return self.hard
 
     def wrong(self, batch: Batch, features: Tensor) -> Tensor:
         if not self.hard or self.head is None:

@@ -1,4 +1,4 @@
-"""Forward-Forward with Cortical Loops, reconstructed: labels enter every layer, features come back."""
+"""Forward-Forward with Cortical Loops (reconstruction): a label in every layer, feedback from above."""
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -19,20 +19,20 @@ from hff.networks import Network
 
 @register
 class FFCL(Method):
-    """A layer sees the features below, those that the layer above had a step ago, and a label of its own.
+    """The input of a layer is the features below, the features above from the previous step, and the label.
 
-    A reconstruction from the paper's abstract and a published summary: no equation of it could be confirmed.
-    The activities of K labels at once are [B, K, width]; where features bear no label, K is 1 and the labels
-    share them, so a prediction tries all classes at the price of one.
+    A reconstruction from the paper's abstract and a published summary; no equation could be confirmed.
+    The activities for K labels at once are [B, K, width]. Features without a label have K = 1 and are shared
+    by all labels, so a prediction tries all classes at the cost of one.
 
     Args:
-        steps: how often the network is walked through; from the second time on each layer hears from the one
-            above. 1 is direct labelling without loops, the paper's FFDL.
-        threshold: mean squared activity that parts true from wrong labels.
-        label_scale: the value of the label's hot entry.
-        forward_features: hand on features that no label has touched (free), or those of each label
+        steps: number of forward passes through the network; from the second pass on, each layer also gets
+            the features above it. 1 is direct labeling without loops (FFDL in the paper).
+        threshold: mean squared activity that separates true from wrong labels.
+        label_scale: the value of the label's one-hot entry.
+        forward_features: the next layer gets features without a label (free), or those of each label
             (conditioned), which costs C times the passes.
-        read_out: whose goodness decides; the mean decides like the sum over the layers.
+        read_out: layers whose goodness predicts; the mean of all layers is equivalent to their sum.
     """
 
     name = "ffcl"
@@ -65,9 +65,7 @@ class FFCL(Method):
     ) -> None:
         super().__init__(network, classes, read_out=read_out)
         require(steps >= 1, f"steps must be at least 1, not {steps}.")
-        require(
-            label_scale > 0, f"label_scale must be positive, not {label_scale:g}: labels would have no say."
-        )
+        require(label_scale > 0, f"label_scale must be above 0, not {label_scale:g}.")
         scale_by_fan_in(self)
         self.steps = steps
         self.threshold = threshold
@@ -120,16 +118,16 @@ class FFCL(Method):
         yield from in_parts(self, self._candidate_scores, x)
 
     def _candidate_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """(layer, goodness [B, C] of each class as the label) in the last step."""
+        """Yields (layer, goodness [B, C] of each class as the label) of the last step."""
         every = torch.arange(self.classes, device=x.device).unsqueeze(0)
         for step, layer, base in self._walk(x, every):
             if step == self.steps - 1:
                 yield layer, self._goodness(layer, base, every)
 
     def _walk(self, x: Tensor, labels: Tensor, *, local: bool = False) -> Iterator[tuple[int, int, Tensor]]:
-        """(step, layer, what the layer is driven by but for its label [B, 1 or K, width]), for labels [B, K].
+        """Yields (step, layer, preactivation without the label [B, 1 or K, width]) for labels [B, K].
 
-        What is handed on is computed before the layer is yielded, so before it changes; local detaches it.
+        The output of a layer is computed before the layer is yielded, so before it learns; local detaches it.
         """
         depth = len(self.blocks)
         features: list[Tensor | None] = [None] * (depth + 1)
@@ -139,23 +137,23 @@ class FFCL(Method):
                 base = _each(self.affine_block(layer).preactivation, _each(functional.unit_power, h))
                 if (above := features[layer + 1]) is not None:
                     base = base + _each(self.feedback[layer], _each(functional.unit_power, above))
-                driven = self._labelled(layer, base, labels) if self.conditioned else base
-                out = _each(self.affine_block(layer).output, self.affine_block(layer).activate(driven))
+                labeled = self._labeled(layer, base, labels) if self.conditioned else base
+                out = _each(self.affine_block(layer).output, self.affine_block(layer).activate(labeled))
                 h = features[layer] = out.detach() if local else out
                 yield step, layer, base
 
-    def _labelled(self, layer: int, base: Tensor, labels: Tensor) -> Tensor:
-        """What drives a layer when each of the labels [B, K] goes into it [B, K, width]."""
+    def _labeled(self, layer: int, base: Tensor, labels: Tensor) -> Tensor:
+        """The preactivation of a layer with each of the labels [B, K] added: [B, K, width]."""
         vectors: Tensor = F.embedding(labels, self.label_vectors[layer])
         return base + self.label_scale * vectors
 
     def _goodness(self, layer: int, base: Tensor, labels: Tensor) -> Tensor:
         """The goodness [B, K] of each label."""
-        activity = self.affine_block(layer).activate(self._labelled(layer, base, labels))
+        activity = self.affine_block(layer).activate(self._labeled(layer, base, labels))
         return _each(functional.mean_goodness, _each(self.affine_block(layer).pooled, activity))
 
 
 def _each(function: Callable[[Tensor], Tensor], h: Tensor) -> Tensor:
-    """A function of rows [N, ...] for every sample and label of h [B, K, ...]."""
+    """Applies a function of [N, ...] to every sample and label of h [B, K, ...]."""
     out: Tensor = function(h.flatten(0, 1)).unflatten(0, h.shape[:2])
     return out

@@ -1,4 +1,4 @@
-"""Marginal contrastive Forward-Forward: each layer gathers the samples of a class, loosely at first."""
+"""Marginal contrastive Forward-Forward: each layer pulls samples of a class together, up to a margin."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from hff import functional
 from hff.batch import Batch
 from hff.errors import UserError, require
 from hff.methods.families.local import LocalMethod, classifier_step
-from hff.methods.families.pairs import in_parts
+from hff.methods.families.pairs import in_parts, with_every_label
 from hff.methods.method import Method, MethodInfo, ParameterSet, Stage, register
 from hff.modules.heads import Head
 from hff.modules.labels import LabelEncoding, one_hot_encoding, wrong_labels
@@ -24,20 +24,21 @@ MarginSchedule = Literal["linear", "cosine", "parabolic", "exponential"]
 
 @register
 class FFCM(LocalMethod):
-    """Cosines between the activities of a batch teach each layer; a linear classifier on top is fitted last.
+    """Each layer learns by the cosines between the samples of a batch; a linear classifier is trained last.
 
     Args:
-        temperature: tau, which divides the cosines.
-        first_margin: how far from 1 the cosine of two samples of a class may stay in the first layer.
-        last_margin: the same in the last layer.
-        margin_schedule: how the margin goes from the first to the last layer.
-        views: variations of each sample in a batch; with 2 a sample attracts its own other view too, which
-            needs data that is augmented.
+        temperature: divisor of the cosines (tau in the paper).
+        first_margin: margin of the first layer: the cosine of two samples of a class needs to reach 1 minus
+            the margin only.
+        last_margin: margin of the last layer.
+        margin_schedule: how the margin changes from the first to the last layer.
+        views: views of each sample in a batch; with 2, a sample also attracts its own other view, which needs
+            augmentation.
         grid: side of the grid that a map is average-pooled to for loss and classifier; 1 is global pooling.
-        head_epochs: share of the epochs, one at least, in which the classifier learns and the layers rest.
+        head_epochs: share of the epochs, at least one, in which the classifier learns on frozen layers.
         head_learning_rate: factor of the learning rate for the classifier.
-        label_overlay: write labels into the inputs; those with wrong labels repel all others, and every class
-            is tried in order to predict.
+        label_overlay: whether to write labels into the inputs; inputs with wrong labels repel all others, and
+            a prediction tries every class.
         label_intensity: the value that marks the label in the input.
     """
 
@@ -73,7 +74,7 @@ class FFCM(LocalMethod):
         require(temperature > 0, f"temperature must be positive, not {temperature:g}.")
         require(
             0 < head_epochs < 1,
-            f"head_epochs must lie between 0 and 1, not at {head_epochs:g}: it is a share.",
+            f"head_epochs is a share and must be between 0 and 1, not {head_epochs:g}.",
         )
         encoding = one_hot_encoding(network.in_shape, classes, label_intensity) if label_overlay else None
         super().__init__(replace(network, in_shape=encoding.out_shape) if encoding else network, classes)
@@ -98,7 +99,7 @@ class FFCM(LocalMethod):
     def stages(self, epochs: int) -> list[Stage]:
         share = max(1, round(self.head_epochs * epochs))
         layers = tuple(range(len(self.blocks)))
-        # A budget of one epoch is exceeded: a classifier on random layers would be another method.
+        # A budget of one epoch is exceeded, because layers and classifier each need at least one.
         return [
             Stage("layers", layers, max(1, epochs - share), predicts=False),
             Stage("classifier", (), share),
@@ -110,7 +111,7 @@ class FFCM(LocalMethod):
         return {"classifier": [ParameterSet(list(self.classifier.parameters()), self.head_learning_rate)]}
 
     def training_inputs(self, batch: Batch) -> Tensor:
-        """All views [V B, ...]; with an overlay, once more with wrong labels [2 V B, ...]."""
+        """All views [V B, ...]; with an overlay, with true labels and then with wrong ones [2 V B, ...]."""
         x = torch.cat([batch.x, *batch.other_views])
         if self.encoding is None:
             return x
@@ -138,7 +139,7 @@ class FFCM(LocalMethod):
             labels = torch.cat([batch.y, self._wrong(batch)])
             with torch.no_grad():
                 features = self._top_features(self.encoding(torch.cat([batch.x, batch.x]), labels))
-            true, wrong = self._matches(features, labels).chunk(2)
+            true, wrong = self._label_scores(features, labels).chunk(2)
             loss = functional.symmetric_pair_loss(true, wrong, sharpness=1.0)
             loss.backward()
             yield "classifier", loss.detach()
@@ -150,12 +151,12 @@ class FFCM(LocalMethod):
             yield from in_parts(self, partial(self._candidate_scores, self.encoding), x)
 
     def _candidate_scores(self, encoding: LabelEncoding, x: Tensor) -> Iterator[tuple[int, Tensor]]:
-        every = torch.arange(self.classes, device=x.device).repeat(len(x))
-        features = self._top_features(encoding(x.repeat_interleave(self.classes, 0), every))
-        yield len(self.blocks) - 1, self._matches(features, every).view(-1, self.classes)
+        inputs, labels = with_every_label(x, encoding, self.classes)
+        scores = self._label_scores(self._top_features(inputs), labels)
+        yield len(self.blocks) - 1, scores.view(-1, self.classes)
 
-    def _matches(self, features: Tensor, labels: Tensor) -> Tensor:
-        """How well inputs and the labels [N] in them go together: the classifier's score of each [N]."""
+    def _label_scores(self, features: Tensor, labels: Tensor) -> Tensor:
+        """The classifier's scores [N] of the labels [N] that were written into the inputs."""
         scores: Tensor = self.classifier(features)
         return scores.gather(1, labels.unsqueeze(1)).squeeze(1)
 
@@ -170,7 +171,7 @@ class FFCM(LocalMethod):
 
 
 def margins(first: float, last: float, depth: int, schedule: MarginSchedule) -> list[float]:
-    """The margin of each layer, from the first's to the last's; a single layer has the first's."""
+    """The margin of each layer, from `first` to `last`; a single layer has `first`."""
     if min(first, last) < 0 or (schedule == "exponential" and min(first, last) == 0):
         raise UserError(
             f"Margins must not be negative, nor 0 in an exponential schedule, but are {first:g} and {last:g}."

@@ -1,4 +1,4 @@
-"""Hebbian learning: units compete for what they read and move towards what they win; classes are means."""
+"""Hebbian learning: units compete for input patches and move toward those that they win."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -25,22 +25,22 @@ from hff.networks import Network
 TINY = 1e-6
 """A patch no longer than this has no direction."""
 CHUNK = 16
-"""Samples that are taken through the blocks at once when units are started; only memory hangs on it."""
+"""Number of samples per forward pass when units are initialized; it affects memory only."""
 
 
 @register
 class Hebb(HebbianMethod):
-    """The unit whose weights have the largest cosine with a patch wins it, and moves towards its direction.
+    """The unit whose weights have the largest cosine with a patch wins it and moves toward its direction.
 
-    Units answer with their cosine, cut off at zero, whatever activation the table has; biases are left out,
-    and norms have no gain and bias. Competing units start at patches of random samples, so that all of them
+    The activity of a unit is its cosine, clipped at zero, which replaces the network's activations. Biases,
+    and gains of norms, are left out. Competing units start at patches of random samples, so that all of them
     win some.
 
     Args:
-        rule: the winner alone moves towards the mean of what it won (competitive); or no unit competes, and
-            each becomes the first principal component (oja), or the next one after those before it (sanger).
-        rate: the share of the way that a unit moves in a batch.
-        power: exponent of the clipped cosine that a unit answers with; 1 is the plain one.
+        rule: only the winner moves, toward the mean of the patches that it won (competitive); or units do not
+            compete, and each becomes the first principal component (oja) or the next component (sanger).
+        rate: share of the distance that a unit moves in a batch.
+        power: exponent of the clipped cosine; 1 leaves it unchanged.
     """
 
     name = "hebb"
@@ -65,7 +65,7 @@ class Hebb(HebbianMethod):
         power: float = 6.0,
         **options: Any,
     ) -> None:
-        require(0 < rate <= 1, f"rate must be above 0 and at most 1, not {rate:g}: it is a share of the way.")
+        require(0 < rate <= 1, f"rate is a share and must be above 0 and at most 1, not {rate:g}.")
         require(power > 0, f"power must be above 0, not {power:g}.")
         table = without_biases(network, classes)
         rows = tuple(replace(row, activation="relu", power=power) for row in table.affine_rows)
@@ -77,7 +77,7 @@ class Hebb(HebbianMethod):
             self.register_buffer(f"shares{layer}", torch.full((width,), 1 / width))
 
     def response(self, layer: int, x: Tensor) -> Tensor:
-        """The cosine of each unit's weights and each patch: [B, *read_shape] -> [B, *map_shape]."""
+        """The cosine between each unit's weights and each patch: [B, *affine_in_shape] -> [B, *map_shape]."""
         affine = self.affine_block(layer).affine
         weight = functional.project(affine.weight.flatten(1)).view_as(affine.weight)
         if isinstance(affine, nn.Linear):
@@ -107,18 +107,20 @@ class Hebb(HebbianMethod):
         if stage.labels or self.rule != "competitive":
             return
         self.enter(stage)
-        samples, places = drawn(batches, max(self.affine_block(layer).row.width for layer in stage.blocks))
+        samples, places = random_samples(
+            batches, max(self.affine_block(layer).row.width for layer in stage.blocks)
+        )
         for layer in stage.blocks:
             weight = self.affine_block(layer).affine.weight
-            # Units beyond the number of samples stay where they were drawn.
+            # Units beyond the number of samples keep their random weights.
             count = min(len(samples), len(weight))
             units = torch.arange(count, device=weight.device)
-            # Parts of equal size: a last one of a single sample would have no variance for a batch norm.
+            # Chunks of equal size, because batch norm cannot normalize a last chunk of one sample.
             for some in units.tensor_split(math.ceil(count / CHUNK)):
                 weight[some] = self._patches(layer, samples[some], places[some], some)
 
     def diagnostics(self) -> dict[str, float]:
-        """The share of units that lately won less than a tenth of an equal part, for each block."""
+        """The share of units in each block that recently won less than a tenth of an equal share."""
         if self.rule != "competitive":
             return {}
         shares = [self.get_buffer(f"shares{layer}") for layer in range(len(self.blocks))]
@@ -130,12 +132,9 @@ class Hebb(HebbianMethod):
     def _patches(self, layer: int, samples: Tensor, places: Tensor, units: Tensor) -> Tensor:
         """The directions of patches for these units [N], each shaped like a unit's weights.
 
-        Unit units[i] gets that of samples[i] at the position that is the share places[i] of all.
+        Unit units[i] gets a patch of samples[i], at the position places[i] in [0, 1) of all positions.
         """
-        block, h = self.affine_block(layer), samples
-        for below in range(layer):
-            h = self.forward_block(below, h)
-        x = self.affine_input(layer, h)
+        block, x = self.affine_block(layer), self.affine_input(layer, self.frozen_features(samples, layer))
         positions = math.prod(block.map_shape[1:])
         gates = x.new_zeros(len(x), block.row.width, positions)
         gates[torch.arange(len(x)), units, (places * positions).long()] = 1
@@ -143,18 +142,18 @@ class Hebb(HebbianMethod):
 
 
 def lengths(affine: nn.Linear | nn.Conv2d, x: Tensor) -> Tensor:
-    """The length of each patch of what is read: [B, D] -> [B, 1], [B, C, H, W] -> [B, 1, H', W']."""
+    """The length of each input patch: [B, D] -> [B, 1], [B, C, H, W] -> [B, 1, H', W']."""
     if isinstance(affine, nn.Linear):
-        long: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True)
-        return long.clamp_min(TINY)
+        length: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True)
+        return length.clamp_min(TINY)
     window = x.new_ones(1, 1, *affine.kernel_size)
     squares = F.conv2d(x.square().sum(1, keepdim=True), window, None, affine.stride, affine.padding)
     return squares.clamp_min(TINY**2).sqrt()
 
 
-def drawn(batches: Callable[[], Iterable[Batch]], count: int) -> tuple[Tensor, Tensor]:
-    """So many samples [N, ...] of all, in random order, and a number in [0, 1) for each [N]."""
-    # Two walks, so that no more samples are held than are wanted.
+def random_samples(batches: Callable[[], Iterable[Batch]], count: int) -> tuple[Tensor, Tensor]:
+    """The given number of random samples [N, ...], and a random number in [0, 1) for each [N]."""
+    # Two passes over the data, so that only the drawn samples are held in memory.
     keys = torch.cat([batch.draw("start") for batch in batches()])
     last = keys.sort().values[:count][-1]
     samples, places = [], []

@@ -1,4 +1,4 @@
-"""Hyperspherical Forward-Forward: every layer classifies by its angle to class prototypes."""
+"""Hyperspherical Forward-Forward: every layer classifies by similarity to class prototypes."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -19,30 +19,30 @@ from hff.networks import AffineBlock, AffineRow, Network
 
 @register
 class HFF(LocalMethod):
-    """Each layer has its own prototypes and its own loss; nothing crosses layers but detached activities.
+    """Each layer has its own prototypes and its own loss; layers exchange detached activities only.
 
     Args:
-        loss: smooth margin (Eq. 7) or cross-entropy on the scores.
-        temperature: tau of the scores and of the margin's LogSumExp.
-        lse: whether the LogSumExp over the negatives sums, as printed, or averages.
-        scale_margin: multiply the margin by tau, which makes it a softmax at that scale; if not given, where
-            only directions are judged.
-        loss_on: judge the activity after ("post") or before ("pre") the nonlinearity.
-        scale_input: hand the activity on with its length; False hands on its direction only.
-        scale_similarity: judge the activity with its length; False judges its direction only; if not given,
-            fully connected layers are judged with it and convolutions without.
-        project_input: also project the network's input onto the sphere.
-        prototypes_per_class: prototypes for each class, the paper's P.
+        loss: smooth margin (Eq. 7) or cross-entropy of the scores.
+        temperature: tau in the scores and in the margin's LogSumExp.
+        lse: sum in the LogSumExp over the negatives, as in the paper, or average.
+        scale_margin: whether to multiply the margin by tau, as in a softmax at that scale; by default, only
+            in layers whose scores use directions.
+        loss_on: compute scores from the activity after (post) or before (pre) the nonlinearity.
+        scale_input: the next layer gets the activity with its length (true) or its direction only (false).
+        scale_similarity: scores use the activity with its length (true) or its direction only (false); by
+            default, fully connected layers use the length and convolutions do not.
+        project_input: whether to project the network's input onto the sphere.
+        prototypes_per_class: number of prototypes of each class (P in the paper).
         prototype_update: how prototypes learn: by gradient, as moving class means, by gradient with a moving
             average for prediction (shadow), or by smoothed steps.
         prototype_decay: decay of the moving averages.
-        prototype_init: where prototypes start: at random, at class means, or maximally separated.
+        prototype_init: initial prototypes: random, class means, or maximally separated.
         prototype_learning_rate: factor of the learning rate for the prototypes.
-        aux_channels: width of each convolution's auxiliary projection, or one width for all; 0 for none; the
-            network's table if not given.
-        grid: side of the grid that a map is average-pooled to before the projection; 1 is the paper's.
-        head_hidden: units of a ReLU layer between that pooling and the projection; 0 is the paper's.
-        loss_tap: judge a convolution's map before or after max-pooling.
+        aux_channels: width of the auxiliary projection of each convolution, or one width for all; 0 means
+            none; by default, the widths of the network.
+        grid: side of the grid that a map is average-pooled to before the projection; 1 in the paper.
+        head_hidden: units of a ReLU layer between that pooling and the projection; 0 in the paper.
+        loss_tap: compute scores of a convolution from its map before (map) or after (pooled) max-pooling.
     """
 
     name = "hff"
@@ -83,14 +83,12 @@ class HFF(LocalMethod):
         super().__init__(network, classes, **options)
         require(temperature > 0, f"temperature must be positive, not {temperature}.")
         if loss_on == "post" and network.activations_without_gradient:
-            raise UserError(
-                "The step activation has no gradient, so it needs loss_on pre: add --method.loss_on pre."
-            )
+            raise UserError("The step activation has no gradient; set loss_on to pre (--method.loss_on pre).")
         others = {row.kind for row in network.rows if not isinstance(row, AffineRow)}
         if others and (loss_on == "pre" or loss_tap == "map"):
             raise UserError(
                 f"loss_on pre and loss_tap map need conv and linear layers, but network {network.name!r} has "
-                f"{' and '.join(sorted(others))} layers; leave these options at post and pooled."
+                f"{' and '.join(sorted(others))} layers; use loss_on post and loss_tap pooled."
             )
         self.loss_name = loss
         self.temperature = temperature
@@ -125,10 +123,6 @@ class HFF(LocalMethod):
                 )
             )
 
-    @property
-    def _layers(self) -> range:
-        return range(len(self.blocks))
-
     def stem(self, x: Tensor) -> Tensor:
         return _direction(x) if self.project_input else x
 
@@ -140,7 +134,7 @@ class HFF(LocalMethod):
         f = block.preactivation(h)
         if self.loss_on == "pre":
             return f
-        return block.output(block.activate(f)) if self._judges_output(layer) else block.activate(f)
+        return block.output(block.activate(f)) if self._uses_pooled_map(layer) else block.activate(f)
 
     def next_input(self, layer: int, features: Tensor, h: Tensor) -> Tensor:
         block = self.block(layer)
@@ -149,7 +143,7 @@ class HFF(LocalMethod):
         elif self.loss_on == "pre":
             out = block.output(block.activate(features))
         else:
-            out = features if self._judges_output(layer) else block.output(features)
+            out = features if self._uses_pooled_map(layer) else block.output(features)
         return out if self.scale_input else _direction(out)
 
     def scores(self, layer: int, features: Tensor) -> Tensor:
@@ -161,7 +155,7 @@ class HFF(LocalMethod):
         self._prototypes(layer).observe(vector.detach(), batch.y)
         if self.loss_name == "cross_entropy":
             return functional.cross_entropy(scores, batch.y)
-        scaled = not self._judges_length(layer) if self.scale_margin is None else self.scale_margin
+        scaled = not self._uses_length(layer) if self.scale_margin is None else self.scale_margin
         return functional.smooth_margin_loss(
             scores, batch.y, self.temperature, lse=self.lse, scale_margin=scaled
         )
@@ -197,24 +191,25 @@ class HFF(LocalMethod):
         self._prototypes(layer).after_step()
 
     def reduced_buffers(self) -> list[Tensor]:
-        return [buffer for layer in self._layers for buffer in self._prototypes(layer).reduced_buffers()]
+        layers = range(len(self.blocks))
+        return [buffer for layer in layers for buffer in self._prototypes(layer).reduced_buffers()]
 
     def _vector(self, layer: int, features: Tensor) -> Tensor:
         """The vector [B, D] that is compared with the prototypes."""
         block = self.block(layer)
-        if isinstance(block, AffineBlock) and self.loss_on == "pre" and self._judges_output(layer):
+        if isinstance(block, AffineBlock) and self.loss_on == "pre" and self._uses_pooled_map(layer):
             features = block.output(features)
         vector: Tensor = self.heads[layer](features)
-        return vector if self._judges_length(layer) else functional.project(vector)
+        return vector if self._uses_length(layer) else functional.project(vector)
 
     def _class_scores(self, layer: int, vector: Tensor) -> Tensor:
         return functional.class_scores(vector, self._prototypes(layer)(), self.temperature)
 
-    def _judges_output(self, layer: int) -> bool:
-        """Whether a convolution is judged after its max-pooling."""
+    def _uses_pooled_map(self, layer: int) -> bool:
+        """Whether the scores of a convolution use the map after max-pooling."""
         return self.loss_tap == "pooled" and len(self.block(layer).out_shape) == 3
 
-    def _judges_length(self, layer: int) -> bool:
+    def _uses_length(self, layer: int) -> bool:
         if self.scale_similarity is None:
             return len(self.block(layer).out_shape) == 1
         return self.scale_similarity
@@ -226,16 +221,16 @@ class HFF(LocalMethod):
 
 
 def _direction(h: Tensor) -> Tensor:
-    """Eq. 5 for what is handed on: a vector gets length 1, a map [B, C, H, W] length 1 a position on average.
+    """Eq. 5 for the input of the next block: vectors get length 1, maps length 1 per position on average.
 
-    A map of unit length as a whole would shrink with its area until the next layer sees only its own biases.
+    In a large map [B, C, H, W] of unit length, values would be negligible beside the next layer's biases.
     """
     positions = h[0, 0].numel() if h.dim() > 2 else 1
     return (functional.project(h.flatten(1)) * math.sqrt(positions)).view_as(h)
 
 
 def _widths_of_heads(network: Network, aux_channels: tuple[int, ...] | None) -> list[int]:
-    """The auxiliary width of each row; fully connected rows have none."""
+    """The auxiliary width of each row; 0 for fully connected rows."""
     if aux_channels is None:
         return [row.aux_channels or 0 for row in network.rows]
     maps = [len(shape) == 3 for shape in network.out_shapes()]
@@ -243,8 +238,8 @@ def _widths_of_heads(network: Network, aux_channels: tuple[int, ...] | None) -> 
     widths = list(aux_channels) * (convolutions if len(aux_channels) == 1 else 1)
     if len(widths) != convolutions:
         raise UserError(
-            f"aux_channels names {len(aux_channels)} widths, but network {network.name!r} has {convolutions} "
-            f"convolutions: give one width for each, or one for all."
+            f"aux_channels has {len(aux_channels)} widths, but network {network.name!r} has {convolutions} "
+            f"convolutions: give one width for each or one for all."
         )
     remaining = iter(widths)
     return [next(remaining) if is_map else 0 for is_map in maps]

@@ -1,4 +1,4 @@
-"""Layer Collaboration: Forward-Forward whose layers count on the goodness of the others."""
+"""Layer Collaboration: Forward-Forward in which the loss of a layer includes the goodness of others."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
@@ -16,16 +16,16 @@ from hff.networks import Network
 
 @register
 class LayerCollab(ThresholdMethod):
-    """Forward-Forward on a layer's goodness plus that of other layers, which counts as a constant.
+    """Forward-Forward on a layer's goodness plus that of other layers, which is detached.
 
     Args:
-        collaboration: count on all other layers (full), or on the earlier ones only (causal).
-        goodness: the sum of squares, or their mean, which alone makes layers of unequal widths comparable.
-        threshold: goodness per unit that separates true from wrong labels; it is added up over the layers
-            whose goodness is, so it is L times as large for the total of L layers.
+        collaboration: add the goodness of all other layers (full), or of the lower ones only (causal).
+        goodness: the sum of squares, or their mean, which makes layers of different widths comparable.
+        threshold: goodness per unit that separates true from wrong labels; for the total of L layers it is
+            L times as large.
         label_intensity: the value that marks the label in the input.
         layer_order: update all layers with each batch (joint), or train one layer after the other (greedy),
-            which only causal collaboration allows.
+            which requires collaboration causal.
     """
 
     name = "layer_collab"
@@ -55,8 +55,8 @@ class LayerCollab(ThresholdMethod):
         )
         if self.layer_order == "greedy" and collaboration == "full":
             raise UserError(
-                "A layer that is trained before those above it cannot use their goodness: "
-                "set collaboration causal, or layer_order joint."
+                "With layer_order greedy, a layer cannot use the goodness of the layers above it; "
+                "set collaboration to causal or layer_order to joint."
             )
         self.causal = collaboration == "causal"
 
@@ -64,14 +64,14 @@ class LayerCollab(ThresholdMethod):
     def top_signal(self) -> bool:
         return not self.causal
 
-    # A layer alone does not know the goodness of the others, so the step of a pair would be Forward-Forward.
+    # The inherited step of a single layer would leave out the goodness of the other layers.
     layer_step = Method.layer_step
 
     def units(self, layer: int) -> int:
-        return sum(super(LayerCollab, self).units(each) for each in self._counted(layer))
+        return sum(super(LayerCollab, self).units(each) for each in self._collaborators(layer))
 
     def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
-        """One pass gives the goodness of all layers before any of them steps; each graph is of one block."""
+        """Computes the goodness of all layers before any layer is updated; each graph spans one block."""
         h = self.training_inputs(batch)
         goodness = []
         for layer in range(max(stage.blocks) + 1):
@@ -80,16 +80,16 @@ class LayerCollab(ThresholdMethod):
                 goodness.append(self.goodness(layer, features))
             h = self.next_input(layer, features.detach(), h)
         for layer in stage.blocks:
-            counted = [goodness[i] if i == layer else goodness[i].detach() for i in self._counted(layer)]
-            loss = self.pair_loss(layer, *torch.stack(counted).sum(0).chunk(2))
+            parts = [goodness[i] if i == layer else goodness[i].detach() for i in self._collaborators(layer)]
+            loss = self.pair_loss(layer, *torch.stack(parts).sum(0).chunk(2))
             loss.backward()
             yield group_name(layer), loss.detach()
 
-    def _counted(self, layer: int) -> Sequence[int]:
-        """The layers whose goodness is in the loss of a layer, itself among them."""
+    def _collaborators(self, layer: int) -> Sequence[int]:
+        """The layers whose goodness is in the loss of a layer, including itself."""
         return range(layer + 1 if self.causal else len(self.blocks))
 
     @property
     def upper_layers(self) -> Sequence[int]:
-        """The layers that predict: all of them, because their sum is what is trained."""
+        """The layers that predict: all of them, because training uses their sum."""
         return range(len(self.blocks))

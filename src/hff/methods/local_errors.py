@@ -1,4 +1,4 @@
-"""Local errors: every layer predicts the labels, and makes samples as similar as their labels are."""
+"""Local errors: every layer predicts the labels and makes samples with the same label similar."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -11,23 +11,23 @@ from hff.errors import UserError, require
 from hff.methods.families.local import LocalMethod
 from hff.methods.method import MethodInfo, register
 from hff.modules.judges import BioJudge, Judge, zeroed
-from hff.networks import AffineBlock, AffineRow, Network
+from hff.networks import AffineBlock, Network
 
 
 @register
 class LocalErrors(LocalMethod):
     """Each layer learns by a prediction loss, a similarity loss or both; a linear classifier learns on top.
 
-    Networks that it was published with have batch norm, dropout, and leaky_relu with a similarity loss.
+    The published networks have batch norm and dropout, and leaky_relu with a similarity loss.
 
     Args:
-        loss: what a layer learns by: prediction of the label, similarity between samples, or both.
-        similarity_weight: share of the similarity in predsim; the prediction has the rest.
-        decoder_dim: most numbers of a map that a prediction reads; a larger map is average-pooled first.
-        bio: predict random codes of the labels, and let the error of the prediction come back through fixed
-            random weights, so that even within a layer no weight is used in both directions.
+        loss: loss of a layer: label prediction (pred), similarity between samples (sim), or both (predsim).
+        similarity_weight: weight of the similarity loss in predsim; the prediction loss has 1 minus it.
+        decoder_dim: a map with more numbers than this is average-pooled before the prediction.
+        bio: whether to predict random codes of the labels and send the error of the prediction back through
+            fixed random weights, so that no weight is used in both directions, even within a layer.
         code_dim: length of the random codes.
-        read_out: the classifier on top (last), or a layer's prediction, or the mean of all.
+        read_out: the classifier on top (last), the prediction of a layer, or the mean of all.
     """
 
     name = "local_errors"
@@ -56,18 +56,16 @@ class LocalErrors(LocalMethod):
         super().__init__(network, classes, **options)
         if not 0 < similarity_weight < 1:
             raise UserError(
-                f"similarity_weight must lie between 0 and 1, not {similarity_weight:g}; loss pred or sim "
-                f"leaves one of the two out."
+                f"similarity_weight must be between 0 and 1, not {similarity_weight:g}; use loss pred or sim "
+                f"for one of the losses alone."
             )
         require(min(decoder_dim, code_dim) >= 1, "decoder_dim and code_dim must be at least 1.")
         if loss == "sim" and self.read_out != "last":
-            raise UserError("With loss sim only the classifier on top has scores; leave read_out at last.")
+            raise UserError("With loss sim, only the classifier on top has scores; use read_out last.")
         self.similarity_weight = {"pred": 0.0, "sim": 1.0}.get(loss, similarity_weight)
         for layer in range(len(self.blocks)):
-            block = self.block(layer)
-            shape = block.out_shape
-            if isinstance(block, AffineBlock) and self._judges_map(layer):
-                shape = block.map_shape
+            mapped = self._map_block(layer)
+            shape = mapped.map_shape if mapped else self.block(layer).out_shape
             self.heads[layer] = (
                 BioJudge(shape, classes, decoder_dim, code_dim, predicts=loss != "sim")
                 if bio
@@ -76,17 +74,13 @@ class LocalErrors(LocalMethod):
         self.classifier = zeroed(nn.Linear(self.block(len(self.blocks) - 1).out_features, classes))
 
     def features(self, layer: int, h: Tensor) -> Tensor:
-        block = self.block(layer)
-        if isinstance(block, AffineBlock) and self._judges_map(layer):
-            return block.activate(block.preactivation(h))
-        return block.activity(h)
+        mapped = self._map_block(layer)
+        return mapped.activate(mapped.preactivation(h)) if mapped else super().features(layer, h)
 
     def next_input(self, layer: int, features: Tensor, h: Tensor) -> Tensor:
-        block = self.block(layer)
-        out = features
-        if isinstance(block, AffineBlock) and self._judges_map(layer):
-            out = block.pooled(features)
-        # Whole channels are dropped, as published, so it makes no difference that pooling comes first.
+        block, mapped = self.block(layer), self._map_block(layer)
+        out = mapped.pooled(features) if mapped else features
+        # Whole channels are dropped, as published, so dropout and pooling commute.
         drop = F.dropout2d if out.dim() == 4 else F.dropout
         return drop(out, block.dropout.p, block.training)
 
@@ -94,25 +88,24 @@ class LocalErrors(LocalMethod):
         return self._judge(layer).scores(features)
 
     def loss(self, layer: int, features: Tensor, batch: Batch) -> Tensor:
-        activity, y = features, batch.y
-        judge, share = self._judge(layer), self.similarity_weight
+        judge, y, share = self._judge(layer), batch.y, self.similarity_weight
         if share == 0:
-            return judge.prediction_loss(activity, y)
+            return judge.prediction_loss(features, y)
         if share == 1:
-            return judge.similarity_loss(activity, y)
-        return (1 - share) * judge.prediction_loss(activity, y) + share * judge.similarity_loss(activity, y)
+            return judge.similarity_loss(features, y)
+        return (1 - share) * judge.prediction_loss(features, y) + share * judge.similarity_loss(features, y)
 
     def layer_scores(self, x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
         if self.similarity_weight < 1:
             return super().layer_scores(x, depth)
         return self.scores_of([len(self.blocks) - 1], x, depth)
 
-    def _judges_map(self, layer: int) -> bool:
-        """Whether the map before pooling is judged, as published; not where a norm follows that learns."""
-        row = self.block(layer).row
-        if not isinstance(row, AffineRow):
-            return False
-        return row.kind == "conv" and (row.norm == "none" or row.norm_at != "output")
+    def _map_block(self, layer: int) -> AffineBlock | None:
+        """The block if losses use its map before pooling, as published; not if a norm follows the pooling."""
+        block = self.block(layer)
+        if not isinstance(block, AffineBlock) or block.row.kind != "conv":
+            return None
+        return block if block.row.norm == "none" or block.row.norm_at != "output" else None
 
     def _judge(self, layer: int) -> Judge:
         judge = self.heads[layer]

@@ -20,37 +20,37 @@ ReadOut = Literal["last", "best", "mean"] | int
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """What a method declares about itself; listings, docs and tests read it.
+    """Facts about a method, for listings, docs and tests.
 
-    Where options decide, the property of the same name of the instance has the last word.
+    Where a fact depends on options, `Method` has a property of the same name with the instance's value.
     """
 
     title: str
     paper: str
     passes: str
-    """Forward passes for one prediction, as a formula in C, the number of classes, by default options."""
+    """Forward passes per prediction with default options: a number, or "C", the number of classes."""
     needs_negatives: bool
     gradient_reach: int | Literal["all"]
-    """How many blocks below its own the gradient of a block's loss reaches; 0 is strictly local."""
+    """How many blocks below its own block the gradient of a loss reaches; 0 is strictly local."""
     top_signal: bool = False
-    """Whether what a block learns depends on the blocks above it, by gradient or by any other signal."""
+    """Whether the update of a block depends on the blocks above it, by gradient or by any other signal."""
     supports: frozenset[str] | Literal["any"] = frozenset({"linear", "conv"})
-    """Kinds of rows that the rule can train; "any" is for rules that need no more than a block's activity."""
+    """Kinds of rows that the rule can train; "any" is for rules that only need a block's activity."""
     data_parallel: bool = True
-    """False: a loss relates the samples of a batch to each other, so its parts do not add up to the whole."""
+    """False if a loss relates the samples of a batch to each other, so that its parts do not add up."""
     layer_local: bool = True
-    """Whether the rule has a `layer_step`, which is what layers can be pipelined by."""
+    """Whether the rule has a `layer_step`, so that its layers can be pipelined."""
     steps_within_batch: bool = False
-    """Whether parameters step while the gradients of the same batch are still being computed."""
+    """Whether parameters are updated while gradients of the same batch are still being computed."""
     autocast: bool = True
     """Whether the rule can be trained in bfloat16."""
     learning_rate: float = 1e-3
-    """A learning rate for short trainings with Adam, chosen on MNIST's validation images."""
+    """A learning rate for short training with Adam, chosen on MNIST's validation images."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of the training: these blocks learn for this many epochs; all others are frozen."""
+    """A part of training: these blocks learn for this many epochs; all others are frozen."""
 
     name: str
     blocks: tuple[int, ...]
@@ -73,27 +73,27 @@ class ParameterSet:
     weight_decay: float | None = None
     """None: the weight decay of the run."""
     raw_update: bool = False
-    """True: the gradient is subtracted as it is; the rule has its own rates, decay and schedule."""
+    """True: the gradient is subtracted without an optimizer; the rule has its own rates and schedule."""
 
 
 class Method(nn.Module):
     """A learning rule with the blocks, heads and prototypes that it trains.
 
-    Everything about a layer rests on one primitive: `features`, which the layer is judged by, and
-    `next_input`, which the next block gets. A local rule derives from `LocalMethod` and adds scores and a
-    loss. Any other rule overrides `update` and writes `.grad` itself, as means over the samples of the batch.
+    A layer is defined by `features`, which its scores and loss use, and `next_input`, the input of the next
+    block. A local rule derives from `LocalMethod` and adds scores and a loss. Any other rule overrides
+    `update` and writes `.grad` itself, as means over the samples of the batch.
 
     Args:
-        read_out: whose scores decide: the last layer's, the best layer's on validation, the mean, or those of
+        read_out: layers that predict: the last one, the best one on the validation split, the mean of all, or
             the layer with this number.
     """
 
     name: ClassVar[str]
     info: ClassVar[MethodInfo]
     views: int = 1
-    """How many variations of each sample a batch has, each augmented on its own."""
+    """Number of views of each sample in a batch, each with its own augmentation."""
     fixed_inputs: bool = True
-    """Whether the input of the first block is a function of the sample alone, without label or noise."""
+    """Whether the input of the first block depends on the sample only, not on its label or on noise."""
     best_layer: Tensor
 
     def __init__(
@@ -104,7 +104,7 @@ class Method(nn.Module):
         *,
         read_out: ReadOut = "last",
     ) -> None:
-        """blocks: those of the rule itself, where they are more than the rows of the network."""
+        """blocks: the blocks of the rule, if they differ from those of the network."""
         super().__init__()
         require(classes >= 2, f"A classifier needs at least 2 classes, but the data has {classes}.")
         self.classes = classes
@@ -135,40 +135,40 @@ class Method(nn.Module):
 
     @property
     def layer_local(self) -> bool:
-        """Whether `layer_step` is all that a block learns by, so that layers can be pipelined."""
+        """Whether blocks learn by `layer_step` only, so that layers can be pipelined."""
         return self.info.layer_local
 
     @property
     def top_signal(self) -> bool:
-        """Whether what a block learns depends on the blocks above it."""
+        """Whether the update of a block depends on the blocks above it."""
         return self.info.top_signal
 
     @property
     def samples_interact(self) -> bool:
-        """Whether the samples of a batch affect each other: by the loss, or by batch norm."""
+        """Whether the samples of a batch affect each other, by the loss or by batch norm."""
         normed = any(isinstance(module, _BatchNorm) for module in self.modules())
         return normed or not self.info.data_parallel
 
     @property
     def steps_within_batch(self) -> bool:
-        """Whether parameters step while the gradients of the same batch are still being computed."""
+        """Whether parameters are updated while gradients of the same batch are still being computed."""
         return self.info.steps_within_batch
 
     def stages(self, epochs: int) -> list[Stage]:
-        """The stages of the training, in order."""
+        """The stages of training, in order."""
         return [Stage("joint", tuple(range(len(self.blocks))), epochs)]
 
     def prepare(self, stage: Stage, batches: Callable[[], Iterable[Batch]]) -> None:
-        """Sets what depends on the data before a stage begins; `batches` iterates over the training split."""
+        """Initializes from the data before a stage begins; `batches` iterates over the training split."""
 
     def enter(self, stage: Stage) -> None:
-        """Training mode for the blocks that learn, evaluation mode for those that are frozen."""
+        """Sets training mode for the blocks that learn and evaluation mode for the frozen ones."""
         self.train()
         for layer, block in enumerate(self.blocks):
             block.train(layer in stage.blocks)
 
     def parameter_groups(self, stage: Stage) -> dict[str, list[ParameterSet]]:
-        """What learns in a stage: the groups that `update` names, each with an optimizer of its own."""
+        """The parameters that learn in a stage, by the groups that `update` yields; one optimizer each."""
         return {
             group_name(layer): [ParameterSet(list(self.blocks[layer].parameters()))] for layer in stage.blocks
         }
@@ -179,7 +179,7 @@ class Method(nn.Module):
         return block
 
     def affine_block(self, layer: int) -> AffineBlock:
-        """A block of a rule that trains affine layers only."""
+        """The block of a layer, for rules that train affine layers only."""
         block = self.blocks[layer]
         assert isinstance(block, AffineBlock)
         return block
@@ -189,7 +189,7 @@ class Method(nn.Module):
         return x
 
     def features(self, layer: int, h: Tensor) -> Tensor:
-        """What a layer is judged by, from the input h [B, *in_shape] of its block."""
+        """The features that a layer's scores and loss use, from the input h [B, *in_shape] of its block."""
         return self.block(layer).activity(h)
 
     def next_input(self, layer: int, features: Tensor, h: Tensor) -> Tensor:
@@ -202,28 +202,27 @@ class Method(nn.Module):
         return self.next_input(layer, self.features(layer, h), h)
 
     def training_inputs(self, batch: Batch) -> Tensor:
-        """The input of the first block that the batch has not passed yet."""
+        """The input of block `batch.depth`: the batch itself if it holds cached features."""
         return batch.x if batch.depth else self.stem(batch.x)
 
     def layer_step(self, layer: int, h: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Forward of one block on its input h, local loss, `backward()`.
+        """Runs one block on its input h, computes its local loss and calls `backward()`.
 
-        Returns the loss and the detached input of the next block, both computed before the step.
+        Returns the loss and the detached input of the next block, both computed before the optimizer step.
         """
         raise UserError(f"{self.info.title} has no local step, so its layers cannot be trained one by one.")
 
     def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
-        """Yields (group, loss) as soon as the gradients of a group are complete; the loop then steps it."""
+        """Yields (group, loss) when the gradients of a group are complete; the trainer then steps it."""
         depth = max(stage.blocks, default=-1) + 1
         yield from self.train_blocks(self.training_inputs(batch), batch, stage, depth)
 
     def train_blocks(
         self, h: Tensor, batch: Batch, stage: Stage, depth: int
     ) -> Generator[tuple[str, Tensor], None, Tensor]:
-        """Takes h through the first `depth` blocks; those of the stage learn by `layer_step`.
+        """Runs h through the first `depth` blocks; those of the stage learn by `layer_step`.
 
-        Yields like `update` and returns the output of the last block. Only one block's graph is alive at any
-        moment.
+        Yields like `update` and returns the output of the last block. Only one block has a graph at a time.
         """
         for layer in range(batch.depth, depth):
             if layer in stage.blocks:
@@ -235,23 +234,23 @@ class Method(nn.Module):
         return h
 
     def after_step(self, group: str) -> None:
-        """What follows an optimizer step of a group: renormalization, moving averages."""
+        """Called after an optimizer step of a group, for renormalization and moving averages."""
 
     def reduced_buffers(self) -> list[Tensor]:
         """Sums and counts of the batch that workers add up before `after_step`."""
         return []
 
     def diagnostics(self) -> dict[str, float]:
-        """Numbers worth watching, by name; the loop records them after every epoch."""
+        """Numbers to monitor, by name; the training loop records them after every epoch."""
         return {}
 
     def frozen_depth(self, stage: Stage) -> int:
-        """How many of the lowest blocks give the same output for a sample in every epoch of a stage."""
+        """Number of lowest blocks whose output for a sample is the same in every epoch of a stage."""
         return min(stage.blocks, default=len(self.blocks)) if self.fixed_inputs else 0
 
     @torch.no_grad()
     def frozen_features(self, x: Tensor, depth: int) -> Tensor:
-        """The input of block `depth`, from inputs [B, ...] of the network: what the loop caches."""
+        """The input of block `depth`, from inputs [B, ...] of the network; the training loop caches it."""
         h = self.stem(x)
         for layer in range(depth):
             h = self.forward_block(layer, h)
@@ -262,14 +261,14 @@ class Method(nn.Module):
         return range(min(depth, len(self.blocks) - 1), len(self.blocks))
 
     def reads_out_from(self, depth: int) -> bool:
-        """Whether the frozen features of this depth suffice for the read-out, whichever layer is the best."""
+        """Whether the read-out can be computed from the frozen features of this depth."""
         wanted = range(len(self.blocks)) if self.read_out == "best" else self.read_out_layers
         return set(wanted) <= set(self.scored_layers(depth))
 
     def layer_scores(self, x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
         """Yields (layer, scores [B, C]) lazily, in order, for the layers that have scores.
 
-        By default only the last layer has scores: its output. With a depth above 0, x are the
+        By default only the last layer has scores: its output. With a depth above 0, x is the
         `frozen_features` of that depth, and only the `scored_layers` of that depth are scored.
         """
         h = x if depth else self.stem(x)
@@ -278,13 +277,13 @@ class Method(nn.Module):
         yield len(self.blocks) - 1, h
 
     def observe_validation(self, accuracy: dict[int, float]) -> None:
-        """Receives the accuracy of each layer on the validation split after every epoch."""
+        """Called after every epoch with the accuracy of each layer on the validation split."""
         if accuracy:
             self.best_layer.fill_(max(accuracy, key=lambda layer: (accuracy[layer], layer)))
 
     @property
     def read_out_layers(self) -> Sequence[int]:
-        """The layers whose scores make up the prediction."""
+        """The layers whose scores are combined into the prediction."""
         if self.read_out == "mean":
             return range(len(self.blocks))
         if self.read_out == "best":
@@ -292,11 +291,11 @@ class Method(nn.Module):
         return [(-1 if self.read_out == "last" else self.read_out) % len(self.blocks)]
 
     def combine_scores(self, scores: Mapping[int, Tensor]) -> Tensor:
-        """The final scores [B, C], from those of the layers."""
+        """The final scores [B, C], from the scores of the layers."""
         return torch.stack([scores[layer] for layer in self.read_out_layers if layer in scores]).mean(0)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The final scores [B, C], by the chosen read-out; layers above it are not computed."""
+        """The final scores [B, C] of the chosen read-out; layers above it are not computed."""
         wanted, found = self.read_out_layers, {}
         for layer, scores in self.layer_scores(x):
             if layer in wanted:
@@ -311,18 +310,18 @@ class Method(nn.Module):
 
 
 def group_name(layer: int) -> str:
-    """The name of the group of parameters that belongs to one block."""
+    """The name of the parameter group of one block."""
     return f"block{layer}"
 
 
 def group_layer(group: str) -> int | None:
-    """The layer that `group_name` named; None for a group that does not belong to one block."""
+    """The layer of a group named by `group_name`; None for a group that does not belong to one block."""
     number = group.removeprefix("block")
     return int(number) if number.isdigit() else None
 
 
 methods: Registry[type[Method]] = Registry("method", "hff.methods")
-"""Every learning rule by name; the keyword-only parameters of its `__init__` are its options."""
+"""All learning rules by name; the keyword-only parameters of `__init__` are the options of a rule."""
 
 
 def register(method: type[Method]) -> type[Method]:
@@ -332,7 +331,7 @@ def register(method: type[Method]) -> type[Method]:
 
 
 def create_method(name: str, network: Network, classes: int, *, seed: int = 0, **options: Any) -> Method:
-    """A method on new blocks, initialized by the seed alone; torch's global generator is left unchanged."""
+    """Creates a method on new blocks, initialized from the seed; torch's global generator is unchanged."""
     method = methods.find(name)
     check_options(method, options, f"method {name!r}")
     if reason := method.unsupported_reason(network, classes):

@@ -1,4 +1,4 @@
-"""Mono-Forward: every layer projects its activity to class scores and learns by their cross-entropy."""
+"""Mono-Forward: every layer projects its activity to class scores and learns by cross-entropy."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ from hff.networks import Network
 
 @register
 class MonoForward(LocalMethod):
-    """Each layer has a matrix M without bias; its scores are M h, its loss their cross-entropy.
+    """Each layer has a matrix M; its scores are M h, and its loss is their cross-entropy.
 
     Args:
         grid: side of the grid that a map is average-pooled to before the projection; 1 is global pooling, 0
             projects the whole map.
-        read_out: the last layer's scores, or the mean of all, which decides like their sum.
+        read_out: the scores of the last layer, or the mean of all, which is equivalent to their sum.
     """
 
     name = "mono_forward"

@@ -1,4 +1,4 @@
-"""NoProp-DT: every block learns alone to denoise an embedding of the label; prediction starts from noise."""
+"""NoProp-DT: every block learns independently to denoise an embedding of the label."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,22 +18,23 @@ from hff.randomness import permutation
 
 @register
 class NoProp(Method):
-    """Block t sees the input and a noisy embedding of its label, and guesses the embedding without noise.
+    """Block t predicts the embedding of the label from the input and a noisy embedding.
 
-    Noise of every strength is drawn around the true embedding, so no block waits for another. A prediction
-    denoises pure noise by all blocks in turn. The network is the image path of each block.
+    In training, the noise of each block is added to the true embedding, so blocks are independent. A
+    prediction starts from pure noise, which all blocks denoise in turn. The network is the image path of
+    each block.
 
     Args:
-        steps: denoising steps T, each of them a block with weights of its own.
-        embedding: fixed unit vectors; learned vectors; or learned images that start from the training image
-            of each class nearest to the class mean (prototype).
+        steps: number of denoising steps (T in the paper); each step is a block with its own weights.
+        embedding: fixed unit vectors (one_hot); learned vectors (learned); or learned images, initialized to
+            the training image of each class that is nearest to the class mean (prototype).
         embedding_dim: length of learned embeddings.
-        eta: weight of the denoising losses against the read-out's, which only learned embeddings feel.
-        snr_cap: signal-to-noise ratio after the last step; without a cap the last block outweighs all others.
-        blocks_per_step: how many blocks, drawn at random, learn by each batch.
-        width: units of the label path and of the fusion of both paths.
-        noise_samples: how many fixed draws of noise a prediction averages over; 0 denoises without any noise.
-        read_out: a layer's scores are the read-out of what its block has denoised.
+        eta: weight of the denoising losses relative to the read-out's loss; affects learned embeddings only.
+        snr_cap: signal-to-noise ratio after the last step; without a cap the last loss would dominate.
+        blocks_per_step: number of random blocks that learn from each batch.
+        width: units of the label path and of the layers that combine both paths.
+        noise_samples: number of fixed noise samples that a prediction averages over; 0 means no noise.
+        read_out: layers that predict; the scores of a layer are the read-out of its denoised embedding.
     """
 
     name = "noprop_dt"
@@ -94,7 +95,7 @@ class NoProp(Method):
             self.register_buffer("embedding", torch.eye(classes))
         else:
             self.embedding = nn.Parameter(nn.init.orthogonal_(torch.empty(classes, self.dim)))
-        # The same draws for every sample and for good: else scores would hang on chance or on the batch.
+        # Fixed noise, the same for every sample, makes scores deterministic and independent of the batch.
         draw = torch.randn if noise_samples else torch.zeros
         self.register_buffer("noise", draw(max(1, noise_samples), steps + 1, self.dim))
 
@@ -129,7 +130,7 @@ class NoProp(Method):
     def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
         if len(batch.y) < 2:
             raise UserError(
-                "NoProp-DT normalises over the batch, but one has a single sample; change batch_size."
+                "NoProp-DT normalizes over the batch, but this one has a single sample; change batch_size."
             )
         order = permutation(len(stage.blocks), *batch.key, "blocks")[: self.blocks_per_step]
         chosen = sorted(stage.blocks[i] for i in order.tolist())
@@ -137,44 +138,44 @@ class NoProp(Method):
             loss = self.denoising_loss(block, batch)
             loss.backward()
             yield group_name(block), loss.detach()
-            # What the blocks share steps with each of them: by this block's loss and by that of the read-out.
+            # Shared parameters are updated with each block, by its loss and by the read-out's loss.
             loss = functional.cross_entropy(self.out(self.noisy(self.steps, batch, block)), batch.y)
             loss.backward()
             yield "embedding", loss.detach()
 
     def denoising_loss(self, block: int, batch: Batch) -> Tensor:
-        """T/2 eta (SNR(t) - SNR(t-1)) |u_t - u_y|^2, mean over the samples; block 0 has t = 1."""
+        """T/2 eta (SNR(t) - SNR(t-1)) |u_t - u_y|^2, mean over samples; block 0 has t = 1."""
         before, after = (share / (1 - share) for share in self.signal[block : block + 2])
         guess = self.guess(block, batch.x, self.noisy(block, batch, block))
         distance = (guess - self.embedding[batch.y]).square().sum(1).mean()
         return 0.5 * self.steps * self.eta * (after - before) * distance
 
     def noisy(self, step: int, batch: Batch, block: int) -> Tensor:
-        """The embeddings of the labels as they are after so many steps [B, D], with noise for one block."""
+        """The embeddings of the labels with the noise level of a step [B, D], drawn for one block."""
         share = self.signal[step]
         noise = batch.normal(self.dim, f"noise {step} of block {block}")
         noisy: Tensor = math.sqrt(share) * self.embedding[batch.y] + math.sqrt(1 - share) * noise
         return noisy
 
     def guess(self, block: int, x: Tensor, z: Tensor) -> Tensor:
-        """The mean embedding [N, D] by the class probabilities that a block gives for x and z [N, D]."""
+        """The mean embedding [N, D], weighted by a block's class probabilities for x and z [N, D]."""
         scores: Tensor = self.blocks[block](x, z)
         return torch.softmax(scores, 1) @ self.embedding
 
     def layer_scores(self, x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
-        # [N, D] with N = noise samples times B, one whole batch after the other.
+        # [N, D] with N = noise samples times B: all B rows of the first noise sample, then the next.
         noise = [draws.repeat_interleave(len(x), 0) for draws in self.noise.unbind(1)]
         z = noise[0]
         for block in range(self.steps):
-            toward, keep, stir = denoising_weights(*self.signal[block : block + 2])
-            z = toward * self.guess(block, x, z) + keep * z + stir * noise[block + 1]
+            toward, keep, noisy = denoising_weights(*self.signal[block : block + 2])
+            z = toward * self.guess(block, x, z) + keep * z + noisy * noise[block + 1]
             yield block, self.out(z).view(-1, len(x), self.classes).mean(0)
 
 
 class Denoiser(nn.Module):
     """Class scores [N, C] from inputs [B, *in_shape] and noisy embeddings [N, D], N a multiple of B.
 
-    The table makes the image path. Embeddings that are images have such a path too; others have one layer.
+    The network is the image path. Embeddings that are images have such a path too; others have one layer.
     """
 
     def __init__(self, network: Network, shape: Shape, classes: int, width: int) -> None:
@@ -199,7 +200,7 @@ class Denoiser(nn.Module):
 
 
 def _normed_end(network: Network, width: int) -> Network:
-    """The network with a last row of units that are normed and nothing else; its own one if it has that."""
+    """The network with a last linear row with batch norm and no activation, added if it is missing."""
     last = network.rows[-1]
     assert isinstance(last, AffineRow)
     if (last.kind, last.norm, last.activation) == ("linear", "batch", "identity"):
@@ -214,15 +215,15 @@ def _stack(inputs: int, *rows: AffineRow) -> nn.Sequential:
 
 
 def signal_shares(steps: int, snr_cap: float) -> Sequence[float]:
-    """Share of the signal in the variance after 0 .. T steps, [T + 1]: 1 - cos^2, from 0 until SNR = cap."""
+    """Share of the signal in the variance after 0 .. T steps [T + 1]: 1 - cos^2, from 0 to SNR = snr_cap."""
     last = math.atan(math.sqrt(snr_cap))
     return [math.sin(last * step / steps) ** 2 for step in range(steps + 1)]
 
 
 def denoising_weights(before: float, after: float) -> tuple[float, float, float]:
-    """Weights of guess, state and noise that take a state from one share of the signal to the next.
+    """Weights of guess, state and noise in a step from one share of the signal to the next.
 
-    With the true embedding as the guess, what comes out is distributed as `NoProp.noisy` has it.
+    If the guess is the true embedding, the new state has the distribution of `NoProp.noisy`.
     """
     kept = before / after
     fresh = (1 - kept) / (1 - before)

@@ -1,4 +1,4 @@
-"""Predictive coding: activities settle between what predicts them and what they predict; weights follow."""
+"""Predictive coding: activities minimize local prediction errors before the weights learn."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from hff.networks import Block, Network
 
 @dataclass
 class Prediction:
-    """What a block predicts from the activity below it; the graph ends at that activity."""
+    """The prediction of a block from the activity below it, where its graph ends."""
 
     below: Tensor
     """[B, *in_shape]"""
@@ -25,28 +25,28 @@ class Prediction:
     """[B, *out_shape]"""
 
     def down(self, error: Tensor) -> Tensor:
-        """Takes an error of what was predicted [B, *out_shape] to the activity below [B, *in_shape]."""
+        """Sends an error of the prediction [B, *out_shape] down to the activity below [B, *in_shape]."""
         (below,) = torch.autograd.grad(self.out, self.below, error, retain_graph=True)
         return below
 
 
 @register
 class PredictiveCoding(Method):
-    """Every block predicts the next activity; label and input are clamped, all between descends the errors.
+    """Every block predicts the next activity; with input and label fixed, activities reduce the errors.
 
-    A last row of C units is the output; otherwise one is added. A prediction is one plain forward pass.
+    A last row of C units is the output; otherwise one is added. To classify, one forward pass is enough.
 
     Args:
-        variant: predictions follow the activities (standard); a step of the optimiser follows every step of
-            inference (incremental); or predictions and their slopes stay as in the forward pass, whose limit
-            is backpropagation (fixed_prediction).
-        inference_steps: steps of the activities for each batch; a layer's error comes down one block a step.
-        inference_rate: how far a step goes.
-        inference_momentum: share of the last step that is gone once more.
+        variant: predictions follow the activities (standard); an optimizer step follows every inference step
+            (incremental); or predictions and their derivatives stay those of the forward pass, which
+            approximates backpropagation (fixed_prediction).
+        inference_steps: inference steps per batch; an error moves down by one block in each step.
+        inference_rate: step size of the activities.
+        inference_momentum: momentum of the activities.
         output: squared error of the output, or cross-entropy of its softmax.
-        nudge: the output is clamped at this share of the way to the label: 1 is the label itself; below 0 it
-            is pushed away, and learns the opposite.
-        centered: infer with both signs of the nudge and take the mean of both gradients.
+        nudge: the target is this share of the way from the output to the label: 1 is the label itself; below
+            0 the target is away from it, and the sign of the gradient is reversed.
+        centered: whether to use both signs of the nudge and average the gradients.
     """
 
     name = "predictive_coding"
@@ -84,7 +84,7 @@ class PredictiveCoding(Method):
             0 <= inference_momentum < 1,
             f"inference_momentum must be at least 0 and below 1, not {inference_momentum:g}.",
         )
-        require(nudge != 0, "nudge must not be 0, for nothing would be learned; 1 clamps the label.")
+        require(nudge != 0, "nudge must not be 0, because nothing would be learned; 1 is the label itself.")
         if centered and variant == "incremental":
             raise UserError(
                 "centered compares both nudges at the same weights, but variant incremental changes them "
@@ -101,11 +101,10 @@ class PredictiveCoding(Method):
 
     @classmethod
     def unsupported_reason(cls, network: Network, classes: int) -> str | None:
-        title = cls.info.title
         if any(row.norm == "batch" or row.dropout for row in network.affine_rows):
             return (
-                f"{title} predicts the same activities again and again, but network {network.name!r} has "
-                f"batch norm or dropout, whose predictions change; choose a network without them."
+                f"{cls.info.title} does not support batch norm and dropout, but network {network.name!r} has "
+                f"them; choose another network."
             )
         return super().unsupported_reason(network, classes) or needs_derivatives(cls, network)
 
@@ -134,12 +133,12 @@ class PredictiveCoding(Method):
     def infer(
         self, batch: Batch, start: list[Prediction], nudge: float
     ) -> Iterator[tuple[list[Prediction], list[Tensor]]]:
-        """Lets the activities settle; yields predictions and errors of all layers whenever weights learn.
+        """Runs inference; yields predictions and errors of all layers whenever the weights learn.
 
         Args:
             batch: inputs [B, *in_shape] and labels [B].
-            start: the forward pass, which is where the activities begin.
-            nudge: how far the output is clamped towards the label.
+            start: the forward pass, which gives the initial activities.
+            nudge: share of the way from the output to the label.
         """
         target = self.clamped(start[-1].out, batch.y, nudge)
         activities = [each.out.detach() for each in start[:-1]]
@@ -156,25 +155,25 @@ class PredictiveCoding(Method):
                 for activity, momentum in zip(activities, momenta, strict=True)
             ]
             if self.variant == "standard":
-                # The input is clamped and weights wait, so that the first block predicts what it did.
+                # Input and weights do not change, so neither does the prediction of the first block.
                 predictions = [start[0], *self.predictions(activities, 1)]
             elif self.variant == "incremental":
                 predictions = self.predictions([batch.x, *activities])
                 yield predictions, self.errors(predictions, activities, target)
-                # The optimiser has stepped.
+                # The weights have changed.
                 predictions = self.predictions([batch.x, *activities])
         if self.variant != "incremental":
             yield predictions, self.errors(predictions, activities, target)
 
     def predict(self, x: Tensor) -> list[Prediction]:
-        """The forward pass, cut between the blocks, from inputs [B, *in_shape]."""
+        """The forward pass from inputs [B, *in_shape], with a separate graph for each block."""
         found: list[Prediction] = []
         for layer in range(len(self.blocks)):
             found += self.predictions([found[-1].out if found else x], layer)
         return found
 
     def predictions(self, below: list[Tensor], first: int = 0) -> list[Prediction]:
-        """What the blocks from the first on predict, each from the activity [B, *in_shape] below it."""
+        """The predictions of the blocks from `first` on, each from the activity [B, *in_shape] below it."""
         found = []
         for layer, activity in enumerate(below, first):
             with torch.enable_grad():
@@ -183,33 +182,32 @@ class PredictiveCoding(Method):
         return found
 
     def errors(self, predictions: list[Prediction], activities: list[Tensor], target: Tensor) -> list[Tensor]:
-        """Activity less prediction for each layer [B, *out_shape]; at the output, target less answer [B, C].
+        """Activity minus prediction for each layer [B, *out_shape]; for the output, target minus answer.
 
-        For squared error and for cross-entropy alike this is minus the slope of the layer's energy.
+        For squared error and cross-entropy, this is the negative gradient of the layer's energy.
         """
         *hidden, output = (each.out.detach() for each in predictions)
         return [*(h - mu for h, mu in zip(activities, hidden, strict=True)), target - self.answer(output)]
 
     def _learn(self, predictions: list[Prediction], errors: list[Tensor], nudge: float) -> None:
-        """Adds the gradients of the mean energy to the weights; of each block, by its own error alone."""
+        """Adds the gradient of the mean energy to each block's weights, from its own error only."""
         scale = -1 / (len(errors[0]) * nudge * len(self.nudges))
         for block, prediction, error in zip(self.blocks, predictions, errors, strict=True):
             assert isinstance(block, Block)
             prediction.out.backward(scale * error, inputs=list(block.parameters()), retain_graph=True)
-        sizes = [0.5 * error.square().sum() / len(error) for error in errors]
-        self.energies.copy_(torch.stack(sizes))
+        self.energies.copy_(torch.stack([0.5 * error.square().sum() / len(error) for error in errors]))
 
     def answer(self, output: Tensor) -> Tensor:
-        """What is compared with the label [B, C]: the output, or its softmax."""
+        """The output or its softmax, which is compared with the label [B, C]."""
         return torch.softmax(output, 1) if self.output == "cross_entropy" else output
 
     def clamped(self, output: Tensor, y: Tensor, nudge: float) -> Tensor:
-        """What the output is clamped at [B, C]: so far on the way from the answer to the label [B]."""
+        """The target of the output [B, C]: this share of the way from the answer to the label [B]."""
         answer = self.answer(output.detach())
         return answer + nudge * (F.one_hot(y, self.classes).to(answer.dtype) - answer)
 
     def energy(self, output: Tensor, y: Tensor) -> Tensor:
-        """The loss of the plain forward pass []: the energy of the output with the label clamped, mean."""
+        """The mean loss of the forward pass []: the energy of the output with the label as target."""
         output = output.detach()
         if self.output == "cross_entropy":
             return F.cross_entropy(output, y)

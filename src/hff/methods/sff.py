@@ -1,4 +1,4 @@
-"""Scalable Forward-Forward: a small convolution beside every block gives the goodness of each class."""
+"""Scalable Forward-Forward: an auxiliary convolution on every block gives the goodness of each class."""
 
 from typing import Any, Literal
 
@@ -13,16 +13,16 @@ from hff.networks import Block, Network
 
 @register
 class ScalableForwardForward(LocalMethod):
-    """An auxiliary convolution has one channel per class, whose mean square is the class's goodness.
+    """An auxiliary convolution has one channel per class, whose mean square is the goodness of the class.
 
     Each block learns by the cross-entropy of its goodness, which equals the smooth margin between the true
     class and the LogSumExp of all others. Linear layers have an auxiliary linear map.
 
     Args:
-        kernel: side of the auxiliary kernels; the padding keeps the size.
-        aux_learning_rate: factor of the learning rate for the auxiliary maps, whose output is squared.
-        aux_weight_decay: weight decay of the auxiliary maps, which keeps the goodness from exploding.
-        read_out: whose goodness decides: the last block's, or the mean of all, which is the paper's vote.
+        kernel: side of the auxiliary kernels; padding preserves the size of maps.
+        aux_learning_rate: factor of the learning rate for the auxiliary maps.
+        aux_weight_decay: weight decay of the auxiliary maps, which prevents the goodness from exploding.
+        read_out: layers whose goodness predicts: the last one, or the mean of all, as in the paper.
     """
 
     name = "sff"
@@ -53,18 +53,18 @@ class ScalableForwardForward(LocalMethod):
         self.head_weight_decay = aux_weight_decay
 
     def scores(self, layer: int, features: Tensor) -> Tensor:
-        # Pooling cannot come first because of the square: the mean of squares is not the square of the mean.
+        # Pooling first would be wrong: the mean of squares is not the square of the mean.
         return functional.group_goodness(self.heads[layer](features), self.classes)
 
     def next_input(self, layer: int, features: Tensor, h: Tensor) -> Tensor:
-        """The activity at zero mean and unit variance; only the next block gets it like this."""
+        """The activity at zero mean and unit variance; the auxiliary maps use the activity itself."""
         return super().next_input(layer, F.layer_norm(features, self.block(layer).out_shape), h)
 
 
 def _auxiliary(block: Block, classes: int, kernel: int) -> nn.Module:
-    """The map to one channel or unit per class, started such that the goodness is the input's mean square.
+    """The map to one channel or unit per class, initialized so that the goodness is the input's mean square.
 
-    That is a few tenths behind a ReLU; a goodness near zero would start with hardly any gradient.
+    After a ReLU that is a few tenths; a goodness near zero would have a very small gradient at first.
     """
     width = block.out_shape[0]
     auxiliary = (

@@ -1,4 +1,4 @@
-"""Greedy layer-wise learning: every layer is trained with a small classifier that is thrown away later."""
+"""Greedy layer-wise learning: every layer is trained with its own small auxiliary classifier."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -14,17 +14,18 @@ from hff.networks import AffineRow, Network, Shape
 
 @register
 class SimCNN(LocalMethod):
-    """Each layer and its auxiliary classifier learn by cross-entropy; deeper classifiers make better layers.
+    """Each layer and its auxiliary classifier learn by cross-entropy.
 
-    A fully connected layer has a linear classifier. Trained joint, this is decoupled greedy learning.
+    A fully connected layer has a linear classifier. Trained jointly, this is decoupled greedy learning.
 
     Args:
-        auxiliary_layers: hidden convolutions of an auxiliary classifier, the paper's k less 1.
-        auxiliary_width: their channels; none means as many as the layer has.
-        auxiliary_norm: norm of the hidden convolutions and of the pooled map; the paper has none where
-            there are no hidden convolutions, but Adam then learned far more slowly in a short trial.
+        auxiliary_layers: number of hidden convolutions of an auxiliary classifier (k - 1 in the paper).
+        auxiliary_width: channels of the hidden convolutions; none means the channels of the layer.
+        auxiliary_norm: norm of the hidden convolutions and of the pooled map; without hidden convolutions the
+            paper uses no norm, but Adam then learned far more slowly in a short trial.
         grid: side of the grid that a map is average-pooled to before the linear part of its classifier.
-        read_out: the last layer's scores, or the mean of all, in which each layer weighs twice the one below.
+        read_out: the scores of the last layer, or the mean of all, in which a layer has twice the weight of
+            the layer below.
     """
 
     name = "simcnn"
@@ -65,15 +66,14 @@ class SimCNN(LocalMethod):
 
     def combine_scores(self, scores: Mapping[int, Tensor]) -> Tensor:
         layers = [layer for layer in self.read_out_layers if layer in scores]
-        weights = [2.0**layer for layer in layers]
-        weighted = [weight * scores[layer] for weight, layer in zip(weights, layers, strict=True)]
-        return torch.stack(weighted).sum(0) / sum(weights)
+        weighted = torch.stack([2.0**layer * scores[layer] for layer in layers])
+        return weighted.sum(0) / sum(2.0**layer for layer in layers)
 
 
 def auxiliary_classifier(
     shape: Shape, classes: int, hidden: AffineRow, layers: int, grid: int
 ) -> nn.Sequential:
-    """Hidden layers on a map [B, *shape], then average pooling to a grid, norm, linear scores [B, C]."""
+    """Hidden convolutions of a map [B, *shape], average pooling to a grid, norm, linear scores [B, C]."""
     parts: list[nn.Module] = []
     for _ in range(layers):
         block = hidden.build(shape)

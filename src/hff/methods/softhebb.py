@@ -1,4 +1,4 @@
-"""SoftHebb: units share each input by a softmax; the winner moves towards it, the others away."""
+"""SoftHebb: units compete by a softmax; the winner moves toward the input, the others move away."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,31 +29,30 @@ PRESETS: dict[str, dict[str, tuple[float, ...]]] = {
     },
     "linear": {"temperature": (4.0,), "rate": (0.2,), "rate_power": (0.2,), "radius": (35.0,)},
 }
-"""What each block has if nothing is said, by its place; a block beyond their number has the last.
+"""Defaults for each block by its position; blocks beyond the last position use the last value.
 
-Those of convolutions are the authors' presets. Those of linear maps are for inputs of unit variance; theirs
-(12, 0.045, 0.2 and 35) are for pixels from 0 to 1, whose vectors are about a third as long.
+For convolutions, these are the authors' presets. For linear maps, these are for inputs of unit variance; the
+authors' presets (12, 0.045, 0.2 and 35) are for pixels from 0 to 1, whose vectors are about a third as long.
 """
 
 
 @register
 class SoftHebb(HebbianMethod):
-    """Units compete softly for every patch and come to rest at unit length, one by one; labels come last.
+    """Units compete softly for every patch; a unit stops learning when its weights reach unit length.
 
-    Every block reads its input normalised without gain and bias: over the batch for a convolution, over the
-    sample for a linear map. Its activation is the triangle, to the power that the row names.
+    The input of every block is normalized without gain and bias: over the batch for a convolution, over the
+    sample for a linear map. The activation is the triangle, raised to the power of the row.
 
     Args:
-        temperature: t, the inverse temperature of the softmax, for each block or for all; none is the
-            preset's.
-        rate: eta0, the learning rate of a unit that is 1 away from unit length, for each block or for all;
-            none is the preset's, 0 keeps the weights as drawn.
-        rate_power: q, the power of that distance in the rate of a unit, for each block or for all; none is
-            the preset's.
-        radius: length of the weights of a unit at the start, for each block or for all; none is the preset's.
-        anti_hebbian: whether all units but the winner move away from the input by their share, or towards it.
-        block_batch_size: samples in a batch while the blocks learn.
-        dropout: share of the features that is dropped while a linear read-out learns.
+        temperature: inverse temperature of the softmax (t), for each block or for all; none is the preset.
+        rate: learning rate of a unit at distance 1 from unit length (eta0), for each block or for all; none
+            is the preset, 0 keeps the initial weights.
+        rate_power: exponent of that distance in the learning rate of a unit (q), for each block or for all;
+            none is the preset.
+        radius: initial length of the weights of a unit, for each block or for all; none is the preset.
+        anti_hebbian: whether all units but the winner move away from the input instead of toward it.
+        block_batch_size: batch size while the blocks learn.
+        dropout: dropout probability of the features while a linear read-out learns.
     """
 
     name = "softhebb"
@@ -109,7 +108,7 @@ class SoftHebb(HebbianMethod):
         block, weight = self.affine_block(layer), self.affine_block(layer).affine.weight
         away = distances(weight)
         if self.rates[layer] == 0:
-            # The control: only the norm of what the block reads learns.
+            # A control: only the statistics of the input norm are learned.
             return torch.zeros_like(weight), away.mean()
         shares = torch.softmax(self.temperatures[layer] * u, 1)
         if self.anti_hebbian:
@@ -121,7 +120,7 @@ class SoftHebb(HebbianMethod):
         return by_unit(rates, weight) * change, away.mean()
 
     def diagnostics(self) -> dict[str, float]:
-        """How far the weights of a unit are from unit length in the mean, for each block; 0 is all done."""
+        """The mean distance of the units' weights from unit length, for each block; 0 means converged."""
         return {
             f"distance from unit length of block {layer}": float(
                 distances(self.affine_block(layer).affine.weight).mean()
@@ -131,26 +130,26 @@ class SoftHebb(HebbianMethod):
 
 
 def distances(weight: Tensor) -> Tensor:
-    """How far the length of each unit's weights is from 1: [K, ...] -> [K]."""
+    """The distance of the length of each unit's weights from 1: [K, ...] -> [K]."""
     away: Tensor = torch.linalg.vector_norm(weight.detach().flatten(1), dim=1) - 1
     return away.abs()
 
 
 def _adapted(row: AffineRow) -> AffineRow:
-    # A batch has a channel's value at every position, but of a pixel too few, and of one at the rim none.
+    # A batch has too few values of one pixel for batch norm, and pixels at the border may be constant.
     norm: Norm = "batch_plain" if row.kind == "conv" else "layer_plain"
     return replace(row, norm=norm, norm_at="input", activation="triangle")
 
 
 def _by_block(name: str, given: PerBlock | None, kinds: Sequence[str]) -> list[float]:
-    """A number for each block, which must not be negative: as given, or the preset's."""
+    """A nonnegative number for each block: as given, or the preset."""
     if given is None:
         presets = [PRESETS[kind][name] for kind in kinds]
         return [preset[min(layer, len(preset) - 1)] for layer, preset in enumerate(presets)]
     values = given if isinstance(given, tuple) else (given,) * len(kinds)
     if len(values) != len(kinds) or min(values) < 0:
         raise UserError(
-            f"{name} must be one number for all {len(kinds)} blocks or one for each, none of them negative, "
-            f"not {', '.join(f'{value:g}' for value in values)}."
+            f"{name} must be one number for all {len(kinds)} blocks or one for each, and not negative, "
+            f"but is {', '.join(f'{value:g}' for value in values)}."
         )
     return list(values)

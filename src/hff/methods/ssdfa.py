@@ -1,4 +1,4 @@
-"""Single-sparse Direct Feedback Alignment: every unit listens to the error of one class."""
+"""Single-sparse Direct Feedback Alignment: every unit gets the error of one class."""
 
 from functools import partial
 from typing import Any
@@ -11,13 +11,13 @@ from hff.networks import Network
 
 @register
 class SSDFA(DFA):
-    """Direct feedback in which each unit has one feedback weight, to a class drawn at random.
+    """Direct feedback in which each unit has one feedback weight, from a random class.
 
     A last row of C units is the output, which gets its true gradient; otherwise one is added.
 
     Args:
-        listens_to: how many classes, all different, a unit has feedback weights to.
-        output: softmax output with cross-entropy (the paper's), or sigmoids with binary cross-entropy.
+        listens_to: number of different classes whose error a unit gets.
+        output: softmax output with cross-entropy (as in the paper), or sigmoids with binary cross-entropy.
     """
 
     name = "ssdfa"

@@ -1,4 +1,4 @@
-"""SymBa: every layer widens the gap between the goodness of the true label and that of a wrong one."""
+"""SymBa: every layer increases the gap between the goodness of the true label and that of a wrong one."""
 
 from typing import Any, Literal
 
@@ -16,16 +16,16 @@ from hff.networks import Block, Network
 
 @register
 class SymBa(GapMethod):
-    """The true label's mean square activity is to exceed a wrong label's, sample by sample; no threshold.
+    """For each sample, the mean square activity of the true label should exceed that of a wrong label.
 
     Args:
-        label: one-hot, or a fixed random binary code of each class beside the flattened input (codes).
-        code_length: entries of a class's code.
+        label: one-hot, or a fixed random binary code of each class, appended to the flattened input (codes).
+        code_length: length of a code.
         code_density: share of ones in the codes.
         label_intensity: the value that marks the label; inputs have about unit power.
-        inject: put the code beside the input only, or beside the input of every layer.
+        inject: append the code to the input only, or to the input of every layer.
         negatives: draw wrong labels uniformly, or in proportion to the square root of their goodness (hard),
-            which costs the passes of a prediction in every step.
+            which adds the cost of a prediction to every step.
     """
 
     name = "symba"
@@ -55,7 +55,7 @@ class SymBa(GapMethod):
     ) -> None:
         every_layer = inject == "every_layer"
         if every_layer and label != "codes":
-            raise UserError("Only codes can be put beside the input of every layer: set label codes.")
+            raise UserError("inject every_layer needs codes as labels: set label to codes.")
         encoding: LabelEncoding
         if label == "codes":
             encoding = ClassCodes(network.in_shape, classes, code_length, code_density, label_intensity)
@@ -73,20 +73,11 @@ class SymBa(GapMethod):
         goodness = self._total_goodness(batch.x)
         return hard_wrong_labels(batch.y, goodness.log() / 2, batch.draw("negatives"))
 
-    @property
-    def top_signal(self) -> bool:
-        return self.hard
-
-    @property
-    def layer_local(self) -> bool:
-        """Hard negatives are drawn by the goodness of all layers."""
-        return not self.hard
-
     def next_input(self, layer: int, features: Tensor, h: Tensor) -> Tensor:
         out = super().next_input(layer, features, h)
         if not self.injected:
             return out
-        # At unit power the activity bears the same proportion to the code in every layer as the input does.
+        # At unit power, the ratio between activity and code is the same in every layer.
         return torch.cat([functional.unit_power(out), h[:, -self.injected :]], 1)
 
     @property
@@ -95,7 +86,7 @@ class SymBa(GapMethod):
 
     @torch.no_grad()
     def _total_goodness(self, x: Tensor) -> Tensor:
-        """The sum over the layers of the goodness of each class [B, C], with all blocks at rest."""
+        """The sum over the layers of the goodness of each class [B, C], in evaluation mode."""
         modes = [block.training for block in self.blocks]
         self.blocks.eval()
         total = torch.stack([scores for _, scores in self.layer_scores(x)]).sum(0)
@@ -105,7 +96,7 @@ class SymBa(GapMethod):
 
 
 def _widened_blocks(network: Network, encoding: LabelEncoding, code_length: int) -> list[Block]:
-    """Blocks that take a code beside the input, and beside what the block below hands on."""
+    """Blocks that get a code appended to the output of the block below."""
     blocks: list[Block] = []
     shape = encoding.out_shape
     for row in network.rows:

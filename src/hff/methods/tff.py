@@ -1,4 +1,4 @@
-"""The Trifecta: a loss without threshold, batch norm between layers, windows of two layers that overlap."""
+"""The Trifecta: a loss without threshold, batch norm between layers, overlapping windows of two layers."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,15 +15,16 @@ from hff.randomness import Key
 
 @register
 class Trifecta(GapMethod):
-    """Each layer learns for its own goodness and for that of the next one, on every second batch in turn.
+    """Each layer learns by its own goodness and by that of the next layer, on alternating batches.
 
-    The length of what a layer hands on is kept; the network's table is to have batch norm on the input of
-    each layer. A label is a learned picture, as one more channel of the image.
+    The outputs of layers keep their length; the network should have batch norm at the input of each layer. A
+    label is a learned image, added as another channel.
 
     Args:
-        sharpness: factor of the goodness gap inside the softplus, the paper's alpha.
-        overlap: train windows of two layers, which shift by one from batch to batch, or every layer alone.
-        ensemble: how many of the last layers are averaged to predict.
+        sharpness: factor of the goodness gap in the softplus (alpha in the paper).
+        overlap: whether to train windows of two layers, which shift by one from batch to batch, or each layer
+            alone.
+        ensemble: number of last layers whose scores are averaged to predict.
     """
 
     name = "tff"
@@ -58,7 +59,7 @@ class Trifecta(GapMethod):
         require(
             1 <= ensemble <= depth, f"ensemble must be 1 to {depth}, the number of layers, not {ensemble}."
         )
-        # A single layer has no neighbour: with windows it would only sit out every second batch.
+        # With windows, a single layer would learn from every second batch only.
         self.overlap = overlap and depth > 1
         self.ensemble = ensemble
 
@@ -68,7 +69,7 @@ class Trifecta(GapMethod):
         return range(depth - self.ensemble, depth)
 
     def parameter_groups(self, stage: Stage) -> dict[str, list[ParameterSet]]:
-        """Each group holds a window, so that a layer has two optimisers with moments of their own."""
+        """One group for each window, so that a layer has two optimizers with separate moments."""
         groups = {}
         for layer in stage.blocks:
             lower = self.blocks[layer - 1] if layer else self.encoding
@@ -80,7 +81,7 @@ class Trifecta(GapMethod):
         h = self.training_inputs(batch)
         ends = self.window_ends(batch.key)
         if 0 not in ends:
-            # The labels belong to the first layer's optimiser: what they got here would never be stepped.
+            # The labels belong to the first layer's optimizer, which does not step on this batch.
             h = h.detach()
         for layer in range(max(ends) + 1):
             features = self.features(layer, h)
@@ -92,13 +93,14 @@ class Trifecta(GapMethod):
             h = self.next_input(layer, features, h)
 
     def window_ends(self, key: Key) -> Sequence[int]:
-        """The layers that have a loss on the batch of this key (seed, stage, epoch, step).
+        """The layers that have a loss on the batch with this key (seed, stage, epoch, step).
 
-        On even batches they close the windows {0, 1}, {2, 3}, ..., on odd ones {0}, {1, 2}, {3, 4}, ...
+        They are the ends of the windows {0, 1}, {2, 3}, ... on even batches and {0}, {1, 2}, ... on odd ones.
         """
         depth = len(self.blocks)
         if not self.overlap:
             return range(depth)
         epoch, step = key[-2:]
-        # With the epoch in it, an even number of batches does not give each batch's place a fixed parity.
+        # Without the epoch, a batch at the same position would have the same windows in every epoch, if the
+        # number of batches is even.
         return range(1 - (int(epoch) + int(step)) % 2, depth, 2)

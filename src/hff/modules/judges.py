@@ -1,4 +1,4 @@
-"""Heads with the two losses of local error signals: predict the label, and match similarities."""
+"""Heads with the two losses of local error signals: label prediction and similarity matching."""
 
 import math
 
@@ -12,10 +12,10 @@ from hff.networks import Shape
 
 
 class Judge(nn.Module):
-    """The two losses of a layer, given its activity [B, *shape] and the labels [B].
+    """The two losses of a layer, from its activity [B, *shape] and the labels [B].
 
-    The prediction is linear in the pooled activity and starts at zero. The similarities are those of a linear
-    map of the activity, or of a convolution where it is a map.
+    The prediction is a linear map of the pooled activity, initialized to zero. Similarities are computed
+    after a linear map of the activity, or after a convolution if the activity is a map.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class Judge(nn.Module):
 
 
 class BioJudge(Judge):
-    """The same losses on random codes of the labels, without any weight that is used in both directions.
+    """The same losses on random codes of the labels, without weights that are used in both directions.
 
-    The prediction is of the signs of the code, one binary cross-entropy each; its error comes back through
-    fixed random weights. The similarities are those of the pooled activity itself.
+    The prediction loss is the binary cross-entropy of the signs of the code; its error is sent back through
+    fixed random weights. Similarities are those of the pooled activity itself.
     """
 
     codes: Tensor
@@ -63,12 +63,12 @@ class BioJudge(Judge):
             self.decoder = zeroed(FeedbackLinear(self.inputs, code_dim))
 
     def scores(self, activity: Tensor) -> Tensor:
-        """The log-likelihood of each class's signs, but for what all classes share [B, C]."""
+        """The log-likelihood of each class's signs, up to a term that all classes share [B, C]."""
         return self.decoded(activity) @ self.signs.T
 
     @property
     def signs(self) -> Tensor:
-        """Which parts of the code of each class are positive [C, code_dim]."""
+        """1 where the code of a class is positive, else 0 [C, code_dim]."""
         return (self.codes > 0).to(self.codes.dtype)
 
     def prediction_loss(self, activity: Tensor, y: Tensor) -> Tensor:
@@ -79,9 +79,9 @@ class BioJudge(Judge):
 
 
 def pooling(shape: Shape, most: int) -> tuple[nn.Module, Shape]:
-    """Average pooling that leaves at most so many numbers of a map, and the shape it leaves.
+    """Average pooling of a map to at most `most` numbers, and the pooled shape.
 
-    Height and width are halved in turn; a map of one position stays, however many channels it has.
+    Height and width are halved in turn, down to one position, regardless of the number of channels.
     """
     if len(shape) == 1:
         return nn.Identity(), shape
@@ -95,7 +95,7 @@ def pooling(shape: Shape, most: int) -> tuple[nn.Module, Shape]:
 
 
 def comparison(shape: Shape) -> nn.Module:
-    """The map, of an activity [B, *shape] onto its like, whose similarities are compared."""
+    """The linear map or convolution before similarities are computed: [B, *shape] -> [B, *shape]."""
     width = shape[0]
     if len(shape) == 1:
         return nn.Linear(width, width, bias=False)
@@ -103,9 +103,9 @@ def comparison(shape: Shape) -> nn.Module:
 
 
 def vectors(h: Tensor) -> Tensor:
-    """What is compared between samples [B, D]: of a map, how much each channel varies over positions.
+    """The vectors [B, D] whose similarities are computed: the standard deviation of each channel of a map.
 
-    That is its standard deviation. A map of three channels or fewer, or of one position, is taken as it is.
+    Other activities and maps with at most three channels or a single position are flattened.
     """
     if h.dim() == 4 and h.shape[1] > 3 and h[0, 0].numel() > 1:
         return h.flatten(2).std(dim=2)
@@ -113,7 +113,7 @@ def vectors(h: Tensor) -> Tensor:
 
 
 def zeroed(linear: nn.Linear) -> nn.Linear:
-    """The layer with zeros in place of its first weights: it starts from equal scores."""
+    """The layer initialized to zero, so that all scores are equal at first."""
     nn.init.zeros_(linear.weight)
     nn.init.zeros_(linear.bias)
     return linear

@@ -178,7 +178,7 @@ def test_maps_are_pooled_to_a_grid_for_the_read_outs() -> None:
 @pytest.mark.parametrize("name", RULES)
 def test_mistakes_are_named(name: str) -> None:
     for wrong in (0, -1, 1.5):
-        with pytest.raises(UserError, match=f"a count of epochs or a share between 0 and 1, not {wrong:g}"):
+        with pytest.raises(UserError, match=f"a number of epochs or a share between 0 and 1, not {wrong:g}"):
             method_of(name, block_epochs=wrong)
     with pytest.raises(UserError, match="choose a network without groups"):
         method_of(name, create_network("channelwise", (3, 8, 8), 4, channels=(8, 8)))

@@ -1,4 +1,4 @@
-"""What Hebbian rules share: blocks that learn without labels, then read-outs on blocks at rest."""
+"""Shared by Hebbian rules: blocks learn without labels, then read-outs learn on the frozen blocks."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -22,19 +22,18 @@ ReadOutRule = Literal["hebbian", "linear"]
 
 
 class HebbianMethod(LocalMethod):
-    """Weights change by products of what a unit reads and how it answers; no gradient is taken in a block.
+    """Weights change by products of a unit's input and response; blocks are trained without gradients.
 
-    A rule states how the units of a block respond and how a batch changes their weights. The blocks learn
-    first, without labels. Then every layer gets a read-out of its own on frozen blocks: class means, which
-    are Hebbian too, or a linear classifier.
+    A subclass defines how the units of a block respond and how a batch changes their weights. The blocks
+    learn first, without labels. Then every layer trains its own read-out on the frozen blocks: class means,
+    which are Hebbian too, or a linear classifier.
 
     Args:
-        read_out_rule: the mean of each class (hebbian), or a softmax layer that learns by its gradient
-            (linear).
-        block_epochs: epochs in which the blocks learn, a count or a share below 1; the read-outs get the
-            rest. None leaves them one epoch.
-        grid: side of the grid that a map is average-pooled to for the read-out; 0 is no pooling.
-        layer_order: all blocks learn in the same pass (joint), or one after the other, each for its
+        read_out_rule: class means (hebbian), or a softmax layer trained by gradient descent (linear).
+        block_epochs: epochs in which the blocks learn, as a number or as a share below 1; the read-outs learn
+            in the remaining ones. None means all epochs but one.
+        grid: side of the grid that a map is average-pooled to for the read-out; 0 means no pooling.
+        layer_order: all blocks learn from each batch (joint), or one block after the other, each for
             block_epochs (greedy).
         read_out: the layer whose read-out predicts.
     """
@@ -51,12 +50,12 @@ class HebbianMethod(LocalMethod):
         layer_order: LayerOrder = "joint",
         read_out: ReadOut = "last",
     ) -> None:
-        """dropout: share of the features that is dropped while a linear read-out learns."""
+        """dropout: dropout probability of the features while a linear read-out learns."""
         if block_epochs is not None and (
             block_epochs <= 0 or (block_epochs > 1 and block_epochs != int(block_epochs))
         ):
             raise UserError(
-                f"block_epochs must be a count of epochs or a share between 0 and 1, not {block_epochs:g}."
+                f"block_epochs must be a number of epochs or a share between 0 and 1, not {block_epochs:g}."
             )
         super().__init__(network, classes, layer_order=layer_order, read_out=read_out)
         self.block_epochs = block_epochs
@@ -64,7 +63,7 @@ class HebbianMethod(LocalMethod):
         self.pools = [
             Head(self.block(layer).out_shape, grid=grid, channels=0) for layer in range(len(self.blocks))
         ]
-        """What makes the features of each read-out; they have no parameters."""
+        """Pooling to the features of each read-out; without parameters."""
         for layer, pool in enumerate(self.pools):
             self.heads[layer] = (
                 ClassMeans(pool.dim, classes)
@@ -76,16 +75,16 @@ class HebbianMethod(LocalMethod):
     def unsupported_reason(cls, network: Network, classes: int) -> str | None:
         if any(row.groups > 1 for row in network.affine_rows):
             return (
-                f"{cls.info.title} lets all units of a layer compete for the same input, which those of "
-                "different groups do not share; choose a network without groups."
+                f"{cls.info.title} needs all units of a layer to have the same input, but those of different "
+                "groups do not; choose a network without groups."
             )
         return super().unsupported_reason(network, classes)
 
     @abstractmethod
     def change(self, layer: int, x: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
-        """What a batch adds to the weights of a block, shaped like them, and a number to watch [].
+        """The change of a block's weights by a batch, shaped like them, and a number to report as loss [].
 
-        x: the input of the affine map [B, *affine_in_shape]; u: the units' responses [B, *map_shape].
+        x: input of the affine map [B, *affine_in_shape]; u: responses of the units [B, *map_shape].
         """
 
     def affine_input(self, layer: int, h: Tensor) -> Tensor:
@@ -93,7 +92,7 @@ class HebbianMethod(LocalMethod):
         return self.affine_block(layer).affine_input(h)
 
     def response(self, layer: int, x: Tensor) -> Tensor:
-        """The units' responses: [B, *affine_in_shape] -> [B, *map_shape]."""
+        """The responses of the units: [B, *affine_in_shape] -> [B, *map_shape]."""
         u: Tensor = self.affine_block(layer).affine(x)
         return u
 
@@ -109,9 +108,9 @@ class HebbianMethod(LocalMethod):
         return watched, self.next_input(layer, self._activity(layer, u), h)
 
     def stages(self, epochs: int) -> list[Stage]:
-        """The blocks, all at once or one after the other, then the read-outs in the epochs that are left.
+        """The blocks, all at once or one after the other, then the read-outs in the remaining epochs.
 
-        A budget of one epoch is exceeded: a read-out of blocks that never learned would be another method.
+        A budget of one epoch is exceeded, because blocks and read-outs each need at least one.
         """
         wanted: float = epochs if self.block_epochs is None else self.block_epochs
         span = max(1, min(round(wanted * epochs if wanted < 1 else wanted), epochs - 1))
@@ -150,7 +149,7 @@ class HebbianMethod(LocalMethod):
 
     @torch.no_grad()
     def frozen_features(self, x: Tensor, depth: int) -> Tensor:
-        """Once all blocks are frozen: the inputs of the read-outs of all layers, side by side."""
+        """If all blocks are frozen: the inputs of the read-outs of all layers, concatenated."""
         if depth < len(self.blocks):
             return super().frozen_features(x, depth)
         found, h = [], self.stem(x)
@@ -174,7 +173,7 @@ class HebbianMethod(LocalMethod):
         return super().scores(layer, self.pools[layer](features))
 
     def _by_head(self, frozen: Tensor) -> Iterator[tuple[nn.Module, Tensor]]:
-        """Each read-out with its inputs, from the inputs of all read-outs side by side."""
+        """Each read-out with its inputs, from the concatenated inputs of all read-outs."""
         yield from zip(self.heads, torch.split(frozen, [pool.dim for pool in self.pools], 1), strict=True)
 
     def _activity(self, layer: int, u: Tensor) -> Tensor:
@@ -183,9 +182,9 @@ class HebbianMethod(LocalMethod):
 
 
 def without_biases(network: Network, classes: int) -> Network:
-    """The network without what no Hebbian rule trains: biases, gains of norms, and a last row of C units.
+    """The network without biases and without gains of norms, which Hebbian rules do not train.
 
-    A last linear row of C units, as the deep networks have, is replaced by the read-out.
+    A last linear row of C units, as in the deep networks, is removed: the read-out replaces it.
     """
     rows = network.affine_rows
     if len(rows) > 1 and network.ends_in(classes):
@@ -197,9 +196,9 @@ def without_biases(network: Network, classes: int) -> Network:
 
 
 def patch_sums(block: AffineBlock, gates: Tensor, x: Tensor) -> Tensor:
-    """The sum over samples and positions of each unit's gate times the patch that it read there.
+    """The sum over samples and positions of each unit's gate times its input patch.
 
-    gates [B, *map_shape], what the block read x [B, *read_shape] -> shaped like the block's weights.
+    gates [B, *map_shape], input of the affine map x [B, *affine_in_shape] -> the shape of the weights.
     """
     affine = block.affine
     if isinstance(affine, nn.Linear):
@@ -214,7 +213,7 @@ def unit_sums(u: Tensor) -> Tensor:
 
 
 def by_unit(values: Tensor, weight: Tensor) -> Tensor:
-    """A value for each unit [K], in a shape that multiplies weights [K, ...]."""
+    """A value for each unit [K], reshaped to multiply weights [K, ...]."""
     return values.view(-1, *(1,) * (weight.dim() - 1))
 
 

@@ -1,4 +1,4 @@
-"""What all local rules share: every layer is judged by its own features and learns by its own loss."""
+"""Shared by all local rules: every layer has its own features, scores and loss."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
@@ -16,15 +16,15 @@ GreedyEpochs = Literal["each", "shared"]
 
 
 class LocalMethod(Method):
-    """Every layer scores the classes by its own features and learns by a loss on them, and by nothing else.
+    """Every layer scores the classes by its own features and learns by its own loss only.
 
-    A rule states `features`, `scores` and `loss`. By default the features are the block's activity, the
-    scores are those of `heads`, one for each layer, and the loss is their cross-entropy. A rule may have a
-    `classifier` on top, which learns on the output of the last block and then answers for the last layer.
+    A subclass defines `features`, `scores` and `loss`. By default the features are the block's activity, the
+    scores are the outputs of `heads`, one for each layer, and the loss is their cross-entropy. A `classifier`
+    on top is optional. It learns from the output of the last block and gives the scores of the last layer.
 
     Args:
         layer_order: update all layers with each batch (joint), or train one layer after the other (greedy).
-        greedy_epochs: whether each layer gets all epochs when greedy, or the layers share them.
+        greedy_epochs: with layer_order greedy, whether each layer trains for all epochs or they are shared.
     """
 
     def __init__(
@@ -103,22 +103,23 @@ class LocalMethod(Method):
         return self.combine_scores(dict(self.scores_of(self.read_out_layers, x)))
 
     def scores_of(self, layers: Sequence[int], x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
-        """Yields (layer, scores [B, C]) lazily, in order, for these layers alone."""
-        top, classified = max(layers), self.classifier is not None
+        """Yields (layer, scores [B, C]) lazily, in order, for these layers only."""
+        top = max(layers)
+        classifier = self.classifier if top == len(self.blocks) - 1 else None
         h = x if depth else self.stem(x)
         for layer in range(depth, top + 1):
             features = self.features(layer, h)
-            answers = classified and layer == len(self.blocks) - 1
-            if layer in layers and not answers:
+            classified = classifier is not None and layer == top
+            if layer in layers and not classified:
                 yield layer, self.scores(layer, features)
-            if layer < top or answers:
+            if layer < top or classified:
                 h = self.next_input(layer, features, h)
-        if self.classifier is not None and top == len(self.blocks) - 1:
-            yield top, self.classifier(h.flatten(1))
+        if classifier is not None:
+            yield top, classifier(h.flatten(1))
 
 
 def classifier_step(classifier: nn.Module, features: Tensor, y: Tensor) -> Tensor:
-    """Cross-entropy of a classifier on features [B, ...], detached, and its `backward()`."""
+    """Calls `backward()` on the cross-entropy of a classifier of detached features [B, ...]; returns it."""
     loss = functional.cross_entropy(classifier(features.detach()), y)
     loss.backward()
     return loss.detach()

@@ -1,4 +1,4 @@
-"""What rules share that contrast inputs bearing their true label with the same inputs bearing a wrong one."""
+"""Shared by rules that contrast inputs with their true label and the same inputs with a wrong label."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -17,21 +17,23 @@ from hff.modules.labels import AdditiveEncoding, LabelEncoding, wrong_labels
 from hff.networks import Block, Network
 
 NUMBERS_AT_ONCE = 1_000_000
-"""Activities of one layer that candidates are scored with at a time: more would leave the cache."""
+"""Activities of one layer that are computed at a time when all classes are tried: they fit in the cache."""
 
 
 class PairMethod(LocalMethod):
-    """Every layer separates inputs with their true label from those with a wrong one, by its goodness.
+    """Every layer separates inputs with their true label from inputs with a wrong label, by its goodness.
 
-    To predict, every class is tried as the label. The batch that passes the blocks is [2 B, ...]: the
-    positives first, then the negatives of the same samples in the same order.
+    To predict, every class is tried as the label. In training, the input of the blocks is [2 B, ...]: first
+    the positives, then the negatives of the same samples in the same order.
 
     Args:
-        read_out: whose goodness decides; the mean of all layers decides like their sum.
+        read_out: layers whose goodness predicts; the mean of all layers is equivalent to their sum.
     """
 
     hides_length: ClassVar[bool] = True
-    """Whether a block gets its input at unit power, so that it cannot reuse the goodness of the one below."""
+    """Whether inputs of blocks are normalized to unit power, which hides the goodness of the block below."""
+    hard: bool = False
+    """Whether negatives are drawn by the output of all layers, so that no layer can learn alone."""
     fixed_inputs = False
 
     def __init__(
@@ -48,9 +50,17 @@ class PairMethod(LocalMethod):
         super().__init__(labeled, classes, blocks, read_out=read_out, **options)
         self.encoding = encoding
 
+    @property
+    def layer_local(self) -> bool:
+        return self.info.layer_local and not self.hard
+
+    @property
+    def top_signal(self) -> bool:
+        return self.info.top_signal or self.hard
+
     @abstractmethod
     def pair_loss(self, layer: int, positive: Tensor, negative: Tensor) -> Tensor:
-        """The loss of a block, from the goodness [B] of the positives and [B] of their negatives."""
+        """The loss of a block, from the goodness [B] of the positives and that of the negatives [B]."""
 
     def goodness(self, layer: int, activity: Tensor) -> Tensor:
         """The goodness [N] of an activity [N, *out_shape]."""
@@ -64,7 +74,7 @@ class PairMethod(LocalMethod):
         return self.pair(batch, self.negatives(batch))
 
     def pair(self, batch: Batch, wrong: Tensor) -> Tensor:
-        """The inputs with their true labels, then the same inputs with the wrong ones [2 B, ...]."""
+        """The inputs with their true labels, then the same inputs with the wrong labels [2 B, ...]."""
         pair: Tensor = self.encoding(torch.cat([batch.x, batch.x]), torch.cat([batch.y, wrong]))
         return pair
 
@@ -79,9 +89,9 @@ class PairMethod(LocalMethod):
         yield from only(layers, in_parts(self, self._candidate_scores, x))
 
     def _candidate_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """(layer, goodness [B, C] of each class as the label); inside, the candidates are [B C, ...]."""
+        """Yields (layer, goodness [B, C] of each class as the label)."""
         shared = self.shares_first_product
-        h = x if shared else self._candidates(x)
+        h = x if shared else with_every_label(x, self.encoding, self.classes)[0]
         for layer in range(len(self.blocks)):
             features = self._first_activity(x) if shared and layer == 0 else self.features(layer, h)
             yield layer, self.goodness(layer, features).view(-1, self.classes)
@@ -89,21 +99,15 @@ class PairMethod(LocalMethod):
 
     @property
     def shares_first_product(self) -> bool:
-        """Whether candidates share the first block's product with x; their inputs are then never built."""
+        """Whether the first block's product with x is computed once for all labels."""
         block = self.affine_block(0)
         additive = isinstance(self.encoding, AdditiveEncoding)
         return additive and block.affine_in_evaluation and not block.training
 
-    def _candidates(self, x: Tensor) -> Tensor:
-        """x with every class as its label [B C, ...]."""
-        every = torch.arange(self.classes, device=x.device).repeat(len(x))
-        candidates: Tensor = self.encoding(x.repeat_interleave(self.classes, 0), every)
-        return candidates
-
     def _first_activity(self, x: Tensor) -> Tensor:
         """The first block's activity [B C, *out_shape] for x with every class as its label.
 
-        The block's product with x is shared by the candidates: with f affine,
+        All labels share the product with x: for an affine f, a pattern p and a power r,
         f((x + p) / r) = (f(x) - f(0) + f(p) - f(0)) / r + f(0).
         """
         block, encoding = self.affine_block(0), self.encoding
@@ -120,10 +124,10 @@ class PairMethod(LocalMethod):
 
 
 class GapMethod(PairMethod):
-    """Rules with SymBa's loss, in which the two goodnesses of a pair are to differ and there is no threshold.
+    """Rules with SymBa's loss, which increases the goodness gap of a pair and has no threshold.
 
     Args:
-        sharpness: factor of the goodness gap inside the softplus, the paper's alpha.
+        sharpness: factor of the goodness gap in the softplus (alpha in the paper).
     """
 
     def __init__(
@@ -147,6 +151,12 @@ class GapMethod(PairMethod):
         return functional.symmetric_pair_loss(positive, negative, self.sharpness)
 
 
+def with_every_label(x: Tensor, encoding: LabelEncoding, classes: int) -> tuple[Tensor, Tensor]:
+    """Inputs [B, ...] with every class as their label [B C, ...], and these labels [B C]."""
+    labels = torch.arange(classes, device=x.device).repeat(len(x))
+    return encoding(x.repeat_interleave(classes, 0), labels), labels
+
+
 def only(layers: Sequence[int], scores: Iterator[tuple[int, Tensor]]) -> Iterator[tuple[int, Tensor]]:
     """The scores of these layers; nothing above the last of them is computed."""
     for layer, each in scores:
@@ -157,27 +167,27 @@ def only(layers: Sequence[int], scores: Iterator[tuple[int, Tensor]]) -> Iterato
 
 
 def in_parts(
-    method: Method, walk: Callable[[Tensor], Iterator[tuple[int, Tensor]]], x: Tensor
+    method: Method, scores_for: Callable[[Tensor], Iterator[tuple[int, Tensor]]], x: Tensor
 ) -> Iterator[tuple[int, Tensor]]:
-    """The (layer, scores [B, C]) of a walk that tries every class, as many samples at once as is fast."""
+    """The (layer, scores [B, C]) of a function that tries every class, in chunks of samples for speed."""
     widest = max(block.out_features for block in method.blocks if isinstance(block, Block))
     parts = x.split(max(1, NUMBERS_AT_ONCE // (method.classes * widest)))
     if len(parts) == 1:
-        yield from walk(x)
+        yield from scores_for(x)
         return
-    found = [dict(walk(part)) for part in parts]
+    found = [dict(scores_for(part)) for part in parts]
     for layer in found[0]:
         yield layer, torch.cat([scores[layer] for scores in found])
 
 
 def _inverse_power(base: Tensor, patterns: Tensor) -> Tensor:
-    """What `functional.unit_power` multiplies x + p by, for bases [B, D] and patterns [C, D] -> [B, C]."""
+    """The factor by which `functional.unit_power` scales x + p, for bases [B, D], patterns [C, D]: [B, C]."""
     squares = base.square().sum(1, keepdim=True) + 2 * base @ patterns.T + patterns.square().sum(1)
     return 1 / ((squares.clamp_min(0) / base.shape[1]).sqrt() + 1e-8)
 
 
 def scale_by_fan_in(method: Method) -> None:
-    """Draws the weights again from N(0, 1 / fan-in) and sets biases to 0, as Forward-Forward does."""
+    """Initializes weights from N(0, 1 / fan-in) and biases to 0, as Forward-Forward does."""
     for layer in range(len(method.blocks)):
         affine = method.affine_block(layer).affine
         nn.init.normal_(affine.weight, std=affine.weight[0].numel() ** -0.5)

@@ -1,4 +1,4 @@
-"""What rules share that relay the error at the top from block to block, by weights of their own."""
+"""Shared by rules that relay the error of the output from block to block through feedback weights."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from hff.modules.feedback import Pass
 
 
 class RelayedMethod(TopErrorMethod):
-    """A rule fills `feedback`, one for each block above the first, and may say how an error passes."""
+    """A subclass sets `feedback`, one module for each block above the first; it may override `relay`."""
 
     feedback: nn.ModuleList
 
@@ -25,12 +25,12 @@ class RelayedMethod(TopErrorMethod):
         while passes:
             done = passes.pop()
             at_map = done.learn(error)
-            # Nothing learns below the first block, so no error passes it.
+            # Nothing learns below the first block.
             if passes:
                 error = done.down(self.relay(len(passes), at_map))
         yield "network", loss
 
     def relay(self, layer: int, error: Tensor) -> Tensor:
-        """Takes an error from the output of a block's affine map to its input."""
+        """Relays an error from the output of a block's affine map to its input."""
         below: Tensor = self.feedback[layer - 1](error)
         return below

@@ -1,4 +1,4 @@
-"""Forward-Forward's loss: the goodness of a layer is to exceed a threshold for true labels only."""
+"""Forward-Forward's loss: the goodness of a layer should exceed a threshold for true labels only."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
@@ -16,12 +16,12 @@ from hff.networks import Network
 
 
 class ThresholdMethod(PairMethod):
-    """The goodness of the upper layers predicts.
+    """Rules with Forward-Forward's loss; the goodness of the upper layers predicts.
 
     Args:
         goodness: the sum of squares, or their mean.
         threshold: goodness per unit that separates true from wrong labels.
-        sharpness: factor of goodness and threshold in the logistic loss.
+        sharpness: factor by which the logistic loss scales goodness and threshold.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ThresholdMethod(PairMethod):
 
     @property
     def upper_layers(self) -> Sequence[int]:
-        """The layers that predict: all but the first, whose goodness follows the label itself closely."""
+        """The layers that predict: all but the first, whose goodness mostly reflects the label itself."""
         depth = len(self.blocks)
         return range(min(1, depth - 1), depth)
 
@@ -55,7 +55,7 @@ class ThresholdMethod(PairMethod):
         return functional.goodness(features) if self.sums else functional.mean_goodness(features)
 
     def units(self, layer: int) -> int:
-        """How many times the threshold counts for a goodness of this layer."""
+        """Factor of the threshold for the goodness of this layer."""
         return self.block(layer).out_features if self.sums else 1
 
     def pair_loss(self, layer: int, positive: Tensor, negative: Tensor) -> Tensor:
@@ -70,9 +70,9 @@ class SideHeadMethod(ThresholdMethod):
     In training and prediction alike, its inputs have a label that favors no class.
 
     Args:
-        inference: try every label and add up the goodness of the layers, or ask the side head in one pass.
+        inference: try every label and add up the goodness of the layers, or use the side head in one pass.
         head_learning_rate: factor of the learning rate for the side head.
-        read_out: whose goodness decides; the mean leaves out the first layer, as Hinton does.
+        read_out: layers whose goodness predicts; the mean leaves out the first layer, as Hinton does.
     """
 
     def __init__(
@@ -86,12 +86,12 @@ class SideHeadMethod(ThresholdMethod):
         head_learning_rate: float = 10.0,
         **options: Any,
     ) -> None:
-        """needs_head: whether a side head learns even if it does not predict."""
+        """needs_head: whether to train a side head even if it does not predict."""
         super().__init__(network, classes, encoding, **options)
-        self.asks_head = inference == "head"
+        self.predicts_with_head = inference == "head"
         self.head_learning_rate = head_learning_rate
         self.head: nn.Linear | None = None
-        if needs_head or self.asks_head:
+        if needs_head or self.predicts_with_head:
             inputs = sum(self.block(layer).out_features for layer in self.upper_layers)
             self.head = nn.Linear(inputs, classes)
             nn.init.zeros_(self.head.weight)
@@ -99,11 +99,11 @@ class SideHeadMethod(ThresholdMethod):
 
     @property
     def passes(self) -> int:
-        return 1 if self.asks_head else self.classes
+        return 1 if self.predicts_with_head else self.classes
 
     @property
     def read_out_layers(self) -> Sequence[int]:
-        return [len(self.blocks) - 1] if self.asks_head else super().read_out_layers
+        return [len(self.blocks) - 1] if self.predicts_with_head else super().read_out_layers
 
     def parameter_groups(self, stage: Stage) -> dict[str, list[ParameterSet]]:
         groups = super().parameter_groups(stage)
@@ -112,7 +112,7 @@ class SideHeadMethod(ThresholdMethod):
         return groups
 
     def wrong(self, batch: Batch, features: Tensor) -> Tensor:
-        """A wrong label for each sample [B], where there is a side head that gets these features."""
+        """A wrong label for each sample [B], given the inputs of the side head."""
         return self.negatives(batch)
 
     def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
@@ -127,18 +127,18 @@ class SideHeadMethod(ThresholdMethod):
         yield "head", classifier_step(self.head, features, batch.y)
 
     def scores_of(self, layers: Sequence[int], x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
-        if self.asks_head:
+        if self.predicts_with_head:
             assert self.head is not None
             yield len(self.blocks) - 1, self.head(self._neutral_features(x))
         else:
             yield from super().scores_of(layers, x, depth)
 
     def _neutral_features(self, x: Tensor) -> Tensor:
-        """The inputs of the side head [B, ...]: the upper layers at unit power, for a neutral label."""
+        """The inputs of the side head [B, ...]: outputs of the upper layers at unit power, neutral label."""
         h = self.encoding.neutral(x)
-        seen = []
+        found = []
         for layer in range(len(self.blocks)):
             h = self.forward_block(layer, h)
             if layer in self.upper_layers:
-                seen.append(functional.unit_power(h).flatten(1))
-        return torch.cat(seen, 1)
+                found.append(functional.unit_power(h).flatten(1))
+        return torch.cat(found, 1)

@@ -1,4 +1,4 @@
-"""What rules share in which one loss at the top gives the error, and the rule takes it to the blocks."""
+"""Shared by rules that send the error of one loss at the output to the blocks."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -17,7 +17,7 @@ Start = Literal["network", "zero", "zero_above"]
 
 
 class TopErrorMethod(Method):
-    """The last block gives the scores: a last row of C units, or one that is added."""
+    """The last block gives the scores: a last row of C units, which is added if there is none."""
 
     def __init__(self, network: Network, classes: int, output: str = "softmax") -> None:
         super().__init__(network.with_output(classes), classes)
@@ -32,9 +32,9 @@ class TopErrorMethod(Method):
         return {"network": [ParameterSet(learned)]}
 
     def loss(self, scores: Tensor, y: Tensor) -> Tensor:
-        """What the error at the top is the gradient of: scores [B, C], labels [B] -> [].
+        """The loss at the output: scores [B, C], labels [B] -> [].
 
-        Cross-entropy of a softmax, or the binary ones of C sigmoids, added up.
+        Cross-entropy of a softmax, or the sum of the binary cross-entropies of C sigmoids.
         """
         if self.output == "softmax":
             return functional.cross_entropy(scores, y)
@@ -42,16 +42,16 @@ class TopErrorMethod(Method):
         return F.binary_cross_entropy_with_logits(scores, target, reduction="sum") / len(y)
 
     def top_error(self, scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss [] and the error at the scores [B, C]."""
+        """The loss [] and its gradient with respect to the scores [B, C]."""
         scores = scores.detach().requires_grad_()
         loss = self.loss(scores, y)
         (error,) = torch.autograd.grad(loss, scores)
         return loss.detach(), error
 
     def begin(self, start: Start, bias: float, layers: Iterable[int]) -> None:
-        """Puts the forward weights of these layers where the rule starts.
+        """Initializes the forward weights of these layers.
 
-        bias: where hidden layers whose weights start at zero have their biases; the output's start at zero.
+        bias: initial bias of hidden layers whose weights start at zero; the output's bias starts at zero.
         """
         for layer in layers:
             if start == "network" or (start == "zero_above" and layer == 0):
@@ -63,21 +63,21 @@ class TopErrorMethod(Method):
                 nn.init.constant_(block.affine.bias, bias if hidden else 0.0)
             if hidden and _is_dead(block):
                 raise UserError(
-                    f"No error passes a {block.row.activation} layer whose weights start at zero; set "
-                    f"bias_start to 0.1 in a network that has biases and no norm between, or take tanh."
+                    f"A {block.row.activation} layer whose weights start at zero has no gradient; use tanh "
+                    f"or set bias_start to 0.1 in a network with biases and no norm before the activation."
                 )
 
 
 def needs_derivatives(method: type[Method], network: Network) -> str | None:
-    """Why a rule that differentiates activations cannot train the network; None if it can."""
+    """Why a rule that needs derivatives of activations cannot train the network; None if it can."""
     flat = network.activations_without_gradient
     if not flat:
         return None
-    return f"{method.info.title} needs activations with a derivative; choose another one than {flat.pop()!r}."
+    return f"{method.info.title} needs activations with a derivative; use another one than {flat.pop()!r}."
 
 
 def _is_dead(block: AffineBlock) -> bool:
-    """Whether no error passes the activation where all weights of the block are zero."""
+    """Whether the gradient of the activation is zero when all weights of the block are zero."""
     normed = block.row.norm != "none" and block.row.norm_at == "preactivation"
     bias = None if normed else block.affine.bias
     at = torch.zeros(1) if bias is None else bias.detach()[:1].clone()
