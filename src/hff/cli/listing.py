@@ -42,7 +42,8 @@ def _methods() -> list[dict[str, Any]]:
             "passes": method.info.passes,
             "negatives": method.info.needs_negatives,
             "gradient reach": method.info.gradient_reach,
-            "trains": sorted(method.info.supports),
+            "signal from above": method.info.top_signal,
+            "trains": "any" if method.info.supports == "any" else sorted(method.info.supports),
             "paper": method.info.paper,
         }
         for name, method in sorted(methods.working().items())
