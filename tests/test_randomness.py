@@ -1,4 +1,4 @@
-"""Draws are functions of their key, and of nothing else."""
+"""Random numbers depend on their key only."""
 
 import torch
 
@@ -6,27 +6,27 @@ from hff.batch import Batch
 from hff.randomness import generator, permutation, seed_of, uniform
 
 
-def test_every_part_of_the_key_counts() -> None:
+def test_the_seed_depends_on_every_part_of_the_key() -> None:
     seeds = {seed_of(*key) for key in [(1, 2), (2, 1), (12,), ("1", 2), (1, 2, 0), (1, 2, "order")]}
     assert len(seeds) == 6
     assert all(0 <= seed < 2**63 for seed in seeds)
 
 
-def test_permutation_and_generator_repeat() -> None:
+def test_permutations_and_generators_repeat_with_the_same_key() -> None:
     assert torch.equal(permutation(50, 3, "order"), permutation(50, 3, "order"))
     assert not torch.equal(permutation(50, 3, "order"), permutation(50, 4, "order"))
     assert permutation(50, 3).sort().values.tolist() == list(range(50))
     assert torch.equal(torch.rand(3, generator=generator(7)), torch.rand(3, generator=generator(7)))
 
 
-def test_a_samples_draws_do_not_depend_on_its_batch() -> None:
+def test_the_numbers_of_a_sample_do_not_depend_on_its_batch() -> None:
     whole = uniform(torch.arange(10), 4, 0, "noise")
     assert torch.equal(whole[3:7], uniform(torch.arange(3, 7), 4, 0, "noise"))
     assert torch.equal(whole[:, :2], uniform(torch.arange(10), 2, 0, "noise"))
     assert not torch.equal(whole, uniform(torch.arange(10), 4, 1, "noise"))
 
 
-def test_uniform_is_uniform() -> None:
+def test_uniform_numbers_are_uniform_and_independent() -> None:
     draws = uniform(torch.arange(20_000), 3, 5)
     assert draws.min() >= 0
     assert draws.max() < 1
@@ -34,11 +34,11 @@ def test_uniform_is_uniform() -> None:
     assert torch.allclose(draws.var(0), torch.full((3,), 1 / 12), atol=0.003)
     correlation = torch.corrcoef(draws.T)
     assert (correlation - torch.eye(3)).abs().max() < 0.03
-    # Neighbouring samples are independent too.
+    # Neighboring samples are independent, too.
     assert torch.corrcoef(torch.stack([draws[:-1, 0], draws[1:, 0]]))[0, 1].abs() < 0.03
 
 
-def test_a_batch_draws_for_its_own_samples() -> None:
+def test_the_numbers_of_a_batch_depend_on_its_key_and_indices() -> None:
     batch = Batch(torch.zeros(3, 2), torch.zeros(3), torch.tensor([4, 5, 6]), (0, 0, 1, 2))
     assert torch.equal(
         batch.uniform(2, "negatives"), uniform(torch.tensor([4, 5, 6]), 2, 0, 0, 1, 2, "negatives")
@@ -46,7 +46,7 @@ def test_a_batch_draws_for_its_own_samples() -> None:
     assert batch.to(torch.device("cpu")) is batch
 
 
-def test_normal_numbers_are_normal_and_the_samples_own() -> None:
+def test_normal_numbers_are_normal_and_do_not_depend_on_the_batch() -> None:
     index = torch.arange(20_000)
     batch = Batch(torch.zeros(20_000, 1), torch.zeros(20_000), index, (0, 0, 1, 2))
     draws = batch.normal(3, "noise")

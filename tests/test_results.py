@@ -1,4 +1,4 @@
-"""What the README says was measured is what results/ holds."""
+"""The measured numbers in README and docs agree with the files in results/."""
 
 import csv
 import re
@@ -20,7 +20,7 @@ def rows(name: str) -> list[dict[str, str]]:
 
 
 def measured() -> dict[str, str]:
-    """experiment -> mean and sample standard deviation of the test accuracy over seeds, in words."""
+    """Mean and sample standard deviation of the test accuracy over seeds, as text, by experiment."""
     by_experiment: dict[str, list[float]] = defaultdict(list)
     for row in rows("accuracy.csv"):
         by_experiment[row["experiment"]].append(float(row["test_accuracy"]))
@@ -31,9 +31,9 @@ def measured() -> dict[str, str]:
     }
 
 
-def test_the_readme_gives_the_measured_numbers() -> None:
+def test_the_readme_has_the_measured_numbers() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = text.partition("## Measured")[2].partition("\n## ")[0]
+    section = text.partition("## Results")[2].partition("\n## ")[0]
     known = measured()
     lines = re.findall(
         r"^\| .*?\| ([\d.± ]+?) \| ([\d.± ]+?) \| `(\w+)` / `([\w-]+)` \|", section, re.MULTILINE
@@ -45,13 +45,13 @@ def test_the_readme_gives_the_measured_numbers() -> None:
 
 
 @pytest.mark.parametrize("name", ["accuracy.csv", "tuning.csv"])
-def test_every_row_says_how_it_was_measured(name: str) -> None:
+def test_every_row_has_its_command_and_environment(name: str) -> None:
     for row in rows(name):
         assert row["command"].startswith("hff train ")
         assert all(row[key] for key in ("seed", "epochs", "hff", "torch", "processor", "threads", "date"))
 
 
-def test_the_last_epoch_of_a_curve_belongs_to_a_measured_run() -> None:
+def test_curves_and_accuracies_are_of_the_same_runs() -> None:
     known = {(row["experiment"], row["seed"]): int(row["epochs"]) for row in rows("accuracy.csv")}
     last: dict[tuple[str, str], int] = defaultdict(int)
     for row in rows("curves.csv"):
@@ -60,7 +60,7 @@ def test_the_last_epoch_of_a_curve_belongs_to_a_measured_run() -> None:
     assert last == known
 
 
-def test_the_gaps_to_backprop_add_up() -> None:
+def test_the_gaps_are_differences_to_backprop_in_the_same_setting() -> None:
     found = rows("cifar10_gap.csv")
     compared = {row["method"] for row in found}
     assert compared == {"fa", "dfa", "ssdfa", "hebb", "softhebb", "equilibrium_prop", "predictive_coding"}
@@ -71,12 +71,12 @@ def test_the_gaps_to_backprop_add_up() -> None:
             cited = float(row["cited_backprop"].split()[0]) - float(row["cited"].split()[0])
             assert float(row["cited_gap"]) == pytest.approx(cited, abs=0.006)
         assert row["training_samples"] == "10000"
-        # The same network, images and budget; only the rule and its rate differ.
-        own, reference = (_shared_terms(row[key]) for key in ("command", "backprop_command"))
+        # The network, images and budget are the same; only the method and its learning rate differ.
+        own, reference = (_shared_flags(row[key]) for key in ("command", "backprop_command"))
         assert own == reference
 
 
-def _shared_terms(command: str) -> dict[str, str]:
+def _shared_flags(command: str) -> dict[str, str]:
     words = command.split()[3:]
     flags = dict(zip(words[::2], words[1::2], strict=True))
     return {
@@ -86,7 +86,7 @@ def _shared_terms(command: str) -> dict[str, str]:
     }
 
 
-def test_the_page_of_methods_has_the_gaps() -> None:
+def test_the_methods_page_has_the_gaps() -> None:
     page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
     table = page.partition("<!-- gaps -->\n")[2].partition("<!-- end of gaps -->")[0]
     found = rows("cifar10_gap.csv")

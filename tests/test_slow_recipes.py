@@ -1,4 +1,4 @@
-"""Every recipe at its full size takes a step, and the default one learns."""
+"""Every recipe takes a training step at its full size, and the default recipe learns."""
 
 import json
 import subprocess
@@ -12,31 +12,27 @@ from hff.bench.cost import random_batch
 from hff.data import datasets
 from hff.experiment import Experiment
 from hff.recipes import read, recipes
-from hff.training.optimizers import Optimizers
+from hff.training import Trainer
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", recipes())
-def test_one_step_at_full_size(name: str) -> None:
+def test_one_training_step_at_full_size(name: str) -> None:
     experiment = Experiment.from_mapping(read(name))
     info = datasets[experiment.data.name]
     assert info.in_shape is not None
     assert info.classes is not None
     method = experiment.create_method(info.in_shape, info.classes)
-    stage = method.stages(1)[0]
-    optimizers = Optimizers(method, stage, experiment.training)
-    method.enter(stage)
-    batch = random_batch(info.in_shape, info.classes, 4, step=0, views=method.views)
-    for group, loss in method.update(batch, stage):
-        assert torch.isfinite(loss)
-        optimizers.step(group, experiment.training.learning_rate)
-        method.after_step(group)
+    batch = random_batch(info.in_shape, info.classes, 4, views=method.views)
+    losses = Trainer(method, experiment.training).step(batch)
+    assert losses
+    assert all(torch.isfinite(loss) for loss in losses.values())
     with torch.no_grad():
         assert torch.isfinite(method.eval()(batch.x)).all()
 
 
 @pytest.mark.slow
-def test_the_default_learns_digits(tmp_path: Path) -> None:
+def test_the_default_recipe_learns_digits(tmp_path: Path) -> None:
     hff = [sys.executable, "-m", "hff"]
     subprocess.run([*hff, "train", "--quiet"], cwd=tmp_path, check=True)
     answer = subprocess.run(

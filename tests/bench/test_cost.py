@@ -1,4 +1,4 @@
-"""What a method costs: fair turns, weighted stages, memory that grows, and the table of the benchmark."""
+"""The cost of a method: interleaved timing, weighted stages, peak memory, and the benchmark script."""
 
 import csv
 import subprocess
@@ -37,20 +37,20 @@ def build(*widths: int) -> Method:
     return create_method("backprop", create_network("mlp", SHAPE, 10, widths=widths), 10, seed=0)
 
 
-def test_tasks_take_turns_and_the_warm_up_does_not_count() -> None:
-    turns: list[str] = []
-    tasks = {name: partial(turns.append, name) for name in "abc"}
+def test_tasks_are_interleaved_and_the_warm_up_is_not_counted() -> None:
+    calls: list[str] = []
+    tasks = {name: partial(calls.append, name) for name in "abc"}
     ticks = count()
-    seconds = interleaved(tasks, 2, warm_up=1, clock=lambda: next(ticks) + 10 * turns.count("b"))
-    assert turns == [*"abc"] * 3
+    seconds = interleaved(tasks, 2, warm_up=1, clock=lambda: next(ticks) + 10 * calls.count("b"))
+    assert calls == [*"abc"] * 3
     assert seconds == {"a": [1, 1], "b": [11, 11], "c": [1, 1]}
 
 
-def test_stages_weigh_by_their_epochs() -> None:
+def test_stages_are_weighted_by_their_epochs() -> None:
     assert step_seconds(STAGES, [1.0, 2.0]) == pytest.approx(1 / 4 * 1 + 3 / 4 * 2)
 
 
-def test_an_epoch_has_the_steps_of_each_stages_own_batch_size() -> None:
+def test_the_steps_of_an_epoch_follow_from_the_batch_size_of_each_stage() -> None:
     seconds = epoch_seconds(STAGES, [1.0, 2.0], Settings(batch_size=50), images=100)
     assert seconds == pytest.approx(1 / 4 * 10 * 1 + 3 / 4 * 2 * 2)
 
@@ -61,22 +61,20 @@ def test_stages_without_an_epoch_are_not_measured() -> None:
     assert [stage.blocks for stage in trained_stages(method, Settings(epochs=2))] == [(0,), (1,)]
 
 
-def test_training_steps_are_real_steps_and_leave_the_global_generator_alone() -> None:
+def test_training_steps_train_the_blocks_of_the_stage() -> None:
     net = create_network("mlp", SHAPE, 10, widths=(8, 6), dropout=0.5)
     method = create_method("hff", net, 10, layer_order="greedy")
     stage = method.stages(1)[1]
     batches = [random_batch(SHAPE, 10, 4, step=step) for step in range(3)]
     task = training_steps(method, stage, Settings(), batches)
     before = {name: p.detach().clone() for name, p in method.named_parameters()}
-    state = torch.get_rng_state()
-    followed: list[str] = []
-    method.after_step = followed.append  # type: ignore[method-assign]
+    groups: list[str] = []
+    method.after_step = groups.append  # type: ignore[method-assign]
     task()
-    assert followed == ["block1"] * 3
+    assert groups == ["block1"] * 3
     moved = {name for name, p in method.named_parameters() if not torch.equal(p, before[name])}
     assert "blocks.1.affine.weight" in moved
     assert "blocks.0.affine.weight" not in moved
-    assert torch.equal(state, torch.get_rng_state())
 
 
 def test_predictions_are_made_in_evaluation_mode_without_gradients() -> None:
@@ -90,14 +88,10 @@ def test_predictions_are_made_in_evaluation_mode_without_gradients() -> None:
     assert method.training
 
 
-def test_a_batch_has_the_views_that_a_method_asks_for() -> None:
-    batch = random_batch((2,), 10, 5, views=3)
-    assert [view.shape for view in batch.other_views] == [batch.x.shape] * 2
-    assert not torch.equal(batch.x, batch.other_views[0])
-
-
-def test_random_batches_differ_by_step_alone() -> None:
-    first, again, second = (random_batch((2,), 10, 5, step=step) for step in (0, 0, 1))
+def test_random_batches_depend_on_the_step_and_have_independent_views() -> None:
+    first, again, second = (random_batch((2,), 10, 5, step=step, views=3) for step in (0, 0, 1))
+    assert [view.shape for view in first.other_views] == [first.x.shape] * 2
+    assert not torch.equal(first.x, first.other_views[0])
     assert torch.equal(first.x, again.x)
     assert not torch.equal(first.x, second.x)
     assert set(first.index.tolist()).isdisjoint(second.index.tolist())
@@ -108,12 +102,12 @@ def test_memory_grows_with_the_parameters_and_their_adam_state() -> None:
         peak_memory(partial(build, width, width), Settings(batch_size=8), SHAPE) for width in (16, 1500)
     )
     parameters = sum(p.numel() for p in build(1500, 1500).parameters())
-    held = 4 * parameters
-    # The weights, their gradients and Adam's two moments; the allocator may keep some of them twice.
-    assert 3.5 * held < wide - narrow < 6 * held
+    size = 4 * parameters
+    # The weights, their gradients and the two moments of Adam; the allocator may hold some of them twice.
+    assert 3.5 * size < wide - narrow < 6 * size
 
 
-def test_memory_is_measured_where_there_is_no_process_file_system(
+def test_memory_is_measured_without_a_proc_file_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exact = cost._resident()
@@ -146,7 +140,7 @@ def test_the_benchmark_replaces_the_row_of_an_experiment(tmp_path: Path) -> None
     assert all(row.values())
 
 
-def test_an_override_goes_to_the_recipes_that_have_the_setting(benchmark: ModuleType) -> None:
+def test_an_override_applies_to_the_recipes_that_have_the_setting(benchmark: ModuleType) -> None:
     overrides = {"network.widths": "7,5", "batch_size": "32"}
     mlp, cnn = benchmark.experiments(["digits", "mnist_cnn"], overrides)
     assert mlp.network.options["widths"] == (7, 5)
@@ -163,12 +157,12 @@ def test_an_override_goes_to_the_recipes_that_have_the_setting(benchmark: Module
         ("digit", {}, "did you mean 'digits'"),
     ],
 )
-def test_the_benchmark_refuses_by_name(
+def test_errors_of_the_benchmark_suggest_the_nearest_name(
     benchmark: ModuleType, recipe: str, overrides: dict[str, str], sentence: str
 ) -> None:
     with pytest.raises(UserError, match=sentence):
         benchmark.subject(*benchmark.experiments([recipe], overrides))
 
 
-def test_the_spread_is_the_middle_half_relative_to_the_median(benchmark: ModuleType) -> None:
+def test_the_spread_is_the_interquartile_range_relative_to_the_median(benchmark: ModuleType) -> None:
     assert benchmark.spread([1.0, 2.0, 4.0, 5.0, 100.0]) == pytest.approx((5 - 2) / 4)

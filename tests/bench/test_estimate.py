@@ -1,4 +1,4 @@
-"""Estimates of the time that a training takes."""
+"""Estimates of the training and evaluation time."""
 
 import pytest
 
@@ -13,16 +13,16 @@ BY_EPOCHS = ComparisonSettings(DIGITS, MLP, epochs=2, batch_size=64)
 BY_TIME = ComparisonSettings(DIGITS, MLP, seconds=60.0, batch_size=64)
 
 
-def test_estimates_follow_the_plan_of_the_training() -> None:
+def test_estimates_agree_with_the_plan_of_the_training() -> None:
     sizes = {"train": 640, "validation": 100, "test": 400}
     cost = Cost((0.5,), prediction_seconds=0.01)
     by_epochs = find_entrants(BY_EPOCHS, ["hff"], (1, 8, 8), 10)[0]["hff"]
-    # 2 epochs of 10 steps; 2 validations, 1 for the scales of the layers, and the test.
+    # 2 epochs of 10 steps; 2 validations, 1 pass for the scales of the layers, and the test.
     assert estimate(by_epochs, cost, **sizes) == Estimate(10.0, 3.0 + 4.0)
     assert estimate(by_epochs, cost, **sizes, seen=640).training == 5.0
     by_time = find_entrants(BY_TIME, ["hff"], (1, 8, 8), 10)[0]["hff"]
-    # 12 epochs of 5 seconds and the end of the stage are validated.
+    # A validation after each of 12 epochs of 5 seconds and at the end of the stage.
     assert estimate(by_time, cost, **sizes) == Estimate(60.0, 14.0 + 4.0)
     assert estimate(by_time, cost, **sizes, spent=20.0).training == 40.0
-    # Short epochs are not all validated.
+    # With short epochs, there are fewer validations than epochs.
     assert estimate(by_time, Cost((1e-3,), 0.01), **sizes).evaluation == pytest.approx(22.0 + 4.0)

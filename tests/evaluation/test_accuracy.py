@@ -1,3 +1,5 @@
+"""`layer_accuracy`: every layer and the read-out, in evaluation mode."""
+
 from collections.abc import Iterator
 
 import pytest
@@ -12,7 +14,7 @@ from hff.networks import create_network
 
 
 class Oracle(Method):
-    """Layer 0 reads the label from the input, layer 1 says always class 0."""
+    """Layer 0 predicts the label, which is the input; layer 1 always predicts class 0."""
 
     name = "oracle"
     info = MethodInfo("Oracle", "none", "1", needs_negatives=False, gradient_reach=0)
@@ -24,8 +26,8 @@ class Oracle(Method):
 
     def layer_scores(self, x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
         self.saw_gradients |= torch.is_grad_enabled()
-        kept = self.dropout(x[:, 0] + 1) - 1
-        yield 0, nn.functional.one_hot(kept.long().clamp_min(0), self.classes).float()
+        label = self.dropout(x[:, 0] + 1) - 1
+        yield 0, nn.functional.one_hot(label.long().clamp_min(0), self.classes).float()
         yield 1, nn.functional.one_hot(torch.zeros(len(x)).long(), self.classes).float()
 
 
@@ -34,17 +36,17 @@ def batch(labels: list[int]) -> Batch:
     return Batch(y[:, None].float(), y, torch.arange(len(y)), (0, 0))
 
 
-def test_every_layer_and_the_read_out_are_counted_over_all_batches() -> None:
+def test_accuracy_of_each_layer_and_of_the_read_out_over_all_batches() -> None:
     batches = [batch([0, 1, 2]), batch([2])]
     assert layer_accuracy(Oracle(), batches, "cpu") == ({0: 1.0, 1: 0.25}, 0.25)
     method = Oracle()
     method.read_out = "mean"
     batches = [batch([1, 2]), batch([0])]
-    # Where the layers disagree, each has one vote and the first class of the two wins.
+    # If the two layers disagree, their scores are equal, and the lower class wins.
     assert layer_accuracy(method, batches, "cpu") == ({0: 1.0, 1: 1 / 3}, 1 / 3)
 
 
-def test_it_runs_in_evaluation_mode_without_gradients_and_restores_each_module() -> None:
+def test_evaluation_mode_without_gradients_is_used_and_the_mode_of_each_module_restored() -> None:
     method = Oracle()
     method.train()
     method.blocks[0].eval()
@@ -56,6 +58,6 @@ def test_it_runs_in_evaluation_mode_without_gradients_and_restores_each_module()
     assert method.blocks[1].training
 
 
-def test_no_sample_is_refused() -> None:
-    with pytest.raises(UserError, match="no sample"):
+def test_an_empty_split_is_refused() -> None:
+    with pytest.raises(UserError, match="no samples"):
         layer_accuracy(Oracle(), [], "cpu")

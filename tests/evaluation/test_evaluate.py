@@ -1,3 +1,5 @@
+"""`evaluate`: accuracy, information bound, top 5 and confusion matrix."""
+
 from dataclasses import replace
 
 import pytest
@@ -28,9 +30,7 @@ def scores_of(method: Method, data: DataSet, layer: int, split: str) -> tuple[to
         return dict(method.layer_scores(batch.x))[layer], batch.y
 
 
-def test_layers_agree_with_layer_accuracy_and_the_read_out_with_its_layer(
-    method: Method, digits: DataSet
-) -> None:
+def test_accuracies_agree_with_layer_accuracy(method: Method, digits: DataSet) -> None:
     result = evaluate(method, digits, batch_size=100)
     assert digits.test is not None
     batches = Batches.in_order(digits.test, digits.preprocessing, 77)
@@ -41,11 +41,10 @@ def test_layers_agree_with_layer_accuracy_and_the_read_out_with_its_layer(
     assert (result.split, result.samples, result.classes) == ("test", 360, digits.classes)
 
 
-def test_bits_are_the_bound_of_all_scores_at_the_scale_fitted_on_validation(
+def test_bits_are_the_information_bound_with_the_scale_fitted_on_validation(
     method: Method, digits: DataSet
 ) -> None:
     result = evaluate(method, digits, batch_size=100)
-    assert result.scale_from == "validation"
     for layer in result.layers:
         scores, labels = scores_of(method, digits, layer.layer, "validation")
         scale = fit_scale(scores, labels, doubt=1 / (len(labels) + 1))
@@ -62,7 +61,7 @@ def test_top5_counts_the_five_highest(method: Method, digits: DataSet) -> None:
     assert evaluate(method, digits).layers[1].top5 == pytest.approx(expected)
 
 
-def test_confusion_counts_every_sample_by_true_and_predicted_class(method: Method, digits: DataSet) -> None:
+def test_the_confusion_matrix_counts_true_and_predicted_classes(method: Method, digits: DataSet) -> None:
     result = evaluate(method, digits)
     assert digits.test is not None
     matrix = torch.tensor(result.confusion)
@@ -75,7 +74,7 @@ def test_confusion_counts_every_sample_by_true_and_predicted_class(method: Metho
     assert amount == off_diagonal.max() == matrix[int(true), int(predicted)]
 
 
-def test_the_scale_is_fitted_on_validation_or_for_lack_of_it_on_training_data(
+def test_the_scale_is_fitted_on_the_training_split_without_a_validation_split(
     method: Method, digits: DataSet
 ) -> None:
     usual, without = evaluate(method, digits), evaluate(method, replace(digits, validation=None))
@@ -85,15 +84,17 @@ def test_the_scale_is_fitted_on_validation_or_for_lack_of_it_on_training_data(
     assert without.layers[0].bits > 0
 
 
-def test_few_validation_samples_do_not_make_the_bound_absurd(method: Method, digits: DataSet) -> None:
+def test_the_bound_is_finite_with_few_validation_samples_that_are_all_correct(
+    method: Method, digits: DataSet
+) -> None:
     assert digits.validation is not None
     scores, labels = scores_of(method, digits, 0, "validation")
-    right = torch.nonzero(scores.argmax(1) == labels).flatten()[:3]
-    result = evaluate(method, replace(digits, validation=digits.validation.subset(right)))
+    correct = torch.nonzero(scores.argmax(1) == labels).flatten()[:3]
+    result = evaluate(method, replace(digits, validation=digits.validation.subset(correct)))
     assert result.layers[0].bits > -1
 
 
-def test_few_classes_have_no_top5(digits: DataSet) -> None:
+def test_top5_is_none_with_five_classes_or_fewer(digits: DataSet) -> None:
     assert digits.test is not None
     assert digits.validation is not None
     few, held_out = (
@@ -111,9 +112,3 @@ def test_a_missing_or_unknown_split_is_refused(method: Method, digits: DataSet) 
         evaluate(method, replace(digits, test=None))
     with pytest.raises(UserError, match="Unknown split 'tset'; did you mean 'test'"):
         evaluate(method, digits, "tset")  # type: ignore[arg-type]
-
-
-def test_the_mode_is_kept(method: Method, digits: DataSet) -> None:
-    method.train()
-    evaluate(method, digits)
-    assert method.training
