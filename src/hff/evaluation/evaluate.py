@@ -156,7 +156,7 @@ def _fit_scales(method: Method, data: DataSet, device: torch.device, batch_size:
     # A random subset, because the examples may be sorted by class.
     chosen = permutation(len(examples), "scale")[:SAMPLES_FOR_SCALE].sort().values
     batches = Batches.in_order(examples.subset(chosen), data.preprocessing, batch_size)
-    # Without doubt, a few samples that are all classified correctly would give an infinite scale.
+    # If `doubt` were 0, a few samples that are all classified correctly would give an infinite scale.
     doubt = 1 / (len(chosen) + 1)
     return {
         layer: functional.fit_scale(scores, labels, doubt)

@@ -59,7 +59,7 @@ class Trainer:
         self.optimizers = Optimizers(self.method, stage, self.settings)
 
     def prepare(self, batches: Iterable[Batch]) -> None:
-        """Initializes what depends on the data, such as prototypes at class means. Call it before a stage.
+        """Initializes what depends on the data, such as prototypes at class means. Call it after `begin`.
 
         Some methods iterate over `batches` several times, so pass a list or another collection.
         """
