@@ -10,7 +10,7 @@ from hff.networks import create_network
 CLASSES = 4
 
 
-def test_gradients_equal_those_of_the_written_out_network() -> None:
+def test_gradients_written_out() -> None:
     method = create_method("backprop", create_network("mlp", (5,), CLASSES, widths=(7, 6)), CLASSES)
     x, y = torch.randn(6, 5), torch.arange(6) % CLASSES
     weights = [p.detach().clone().requires_grad_() for p in method.parameters()]

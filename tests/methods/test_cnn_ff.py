@@ -29,7 +29,7 @@ def batch(size: int = 8, step: int = 0) -> Batch:
 
 
 def wave(label: int) -> torch.Tensor:
-    """The first classes' waves: one period across the image, 45 degrees apart, at unit power [8, 8]."""
+    """The wave of a class [8, 8]: one period across the image, 45 degrees apart, at unit power."""
     middles = (torch.arange(8) + 0.5) / 8
     angle = math.radians(45 * label)
     pattern = torch.sin(2 * math.pi * (middles * math.cos(angle) + middles[:, None] * math.sin(angle)))
@@ -37,10 +37,10 @@ def wave(label: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("goodness", "threshold", "sharpness"), [("mean", 0.6, 3.0), ("sum", 0.4, 1.0)])
-def test_the_gradient_of_the_first_layer_is_that_of_the_formula(
+def test_the_gradient_of_the_first_layer_written_out(
     goodness: str, threshold: float, sharpness: float
 ) -> None:
-    """Against autograd on the rule, written out with waves, layer norm and loss of its own."""
+    """Against autograd on the equations, with waves, layer norm and loss written out."""
     method = small(goodness=goodness, threshold=threshold, sharpness=sharpness, label_intensity=0.3)
     given = batch()
     h = method.training_inputs(given)
@@ -71,45 +71,45 @@ def test_the_next_layer_gets_the_whole_map_at_unit_power() -> None:
     assert torch.allclose(method(x)[:, 1], above.square().mean((1, 2, 3)), rtol=1e-4)
 
 
-def test_morphology_writes_no_pattern_and_predicts_by_transforming() -> None:
+def test_morphology_transforms_the_image_instead_of_adding_a_pattern() -> None:
     method = small(label="morphology").eval()
     assert isinstance(method.encoding, Morphology)
     x = torch.randn(3, 2, 8, 8)
     assert torch.equal(method.encoding(x, torch.tensor([0, 0, 0])), x)
     flat = torch.full((1, 2, 8, 8), 0.5)
-    # An operator that smooths finds nothing to change on a flat image, where waves would show.
+    # A smoothing operator does not change a constant image, but waves would.
     assert torch.equal(method.encoding(flat, torch.tensor([1])), flat)
     assert method(x).shape == (3, 4)
 
 
 @pytest.mark.parametrize("label", ["waves", "morphology"])
-def test_the_side_head_never_sees_the_true_label(label: str) -> None:
-    seen = []
+def test_the_inputs_of_the_side_head_do_not_depend_on_the_label(label: str) -> None:
+    inputs_of_head = []
     given = batch()
     for y in (given.y, (given.y + 1) % 4):
         method = small(label=label, inference="head")
         assert method.head is not None
-        method.head.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].clone()))
+        method.head.register_forward_pre_hook(lambda module, inputs: inputs_of_head.append(inputs[0].clone()))
         (stage,) = method.stages(1)
         method.enter(stage)
         for _ in method.update(Batch(given.x, y, given.index, given.key), stage):
             pass
         method.eval()(given.x)
-    in_training, in_prediction, *others = seen
+    in_training, in_prediction, *others = inputs_of_head
     assert len(others) == 2
     assert torch.equal(in_training, in_prediction)
     assert torch.equal(in_training, others[0])
 
 
-def test_what_the_side_head_sees_favours_no_class() -> None:
+def test_the_neutral_label_favors_no_class() -> None:
     method = small(inference="head")
     x = torch.zeros(1, 2, 8, 8)
-    labelled = torch.cat([method.encoding(x, torch.tensor([label])) for label in range(4)])
-    assert torch.allclose(method.encoding.neutral(x), labelled.mean(0, keepdim=True), atol=1e-6)
+    labeled = torch.cat([method.encoding(x, torch.tensor([label])) for label in range(4)])
+    assert torch.allclose(method.encoding.neutral(x), labeled.mean(0, keepdim=True), atol=1e-6)
 
 
-def test_on_noise_the_side_head_learns_nothing() -> None:
-    """With the label in its features the loss would fall to 0; without, it cannot stay below log C."""
+def test_the_side_head_learns_nothing_from_noise() -> None:
+    """With the label in its features, the loss would fall to 0; without it, it stays above log C."""
     method = small(inference="head")
     (stage,) = method.stages(1)
     optimizers = Optimizers(method, stage, Settings())
@@ -122,17 +122,7 @@ def test_on_noise_the_side_head_learns_nothing() -> None:
     assert sum(losses[-20:]) / 20 > math.log(4)
 
 
-def test_the_side_head_predicts_in_one_pass_from_theupper_layers_layers() -> None:
-    method = small(inference="head").eval()
-    assert method.head is not None
-    assert method.head.in_features == (4 + 3) * 8 * 8
-    assert (method.passes, small().passes) == (1, 4)
-    assert [layer for layer, _ in method.layer_scores(torch.randn(2, 2, 8, 8))] == [2]
-    (stage,) = method.stages(1)
-    assert list(method.parameter_groups(stage)) == ["block0", "block1", "block2", "head"]
-
-
-def test_the_first_layer_can_stay_as_it_was_drawn() -> None:
+def test_the_first_layer_can_keep_its_initial_weights() -> None:
     method = small(first_layer_learns=False)
     (stage,) = method.stages(3)
     assert (stage.blocks, stage.epochs) == ((1, 2), 3)
@@ -143,7 +133,7 @@ def test_the_first_layer_can_stay_as_it_was_drawn() -> None:
         small(depth=1, first_layer_learns=False)
 
 
-def test_what_it_cannot_train_is_refused() -> None:
+def test_invalid_options_raise_a_user_error() -> None:
     linear = methods["cnn_ff"].unsupported_reason(create_network("mlp", (1, 8, 8), 4), 4)
     assert linear is not None
     assert "conv layers only" in linear
@@ -151,8 +141,8 @@ def test_what_it_cannot_train_is_refused() -> None:
         small(label_intensity=3)
 
 
-def test_the_goodness_hangs_on_image_and_label_together(digits: DataSet) -> None:
-    """No layer gets by with looking for a wave: the same wave on another class's image must lose goodness."""
+def test_the_goodness_of_a_wave_depends_on_the_image(digits: DataSet) -> None:
+    """The same wave has less goodness on images of other classes, so layers do more than detect the wave."""
     net = create_network("cnn", digits.in_shape, 10, channels=(16, 32), kernel=5, norm="layer")
     method = create_method("cnn_ff", net, 10)
     summary = fit(method, digits, Settings(epochs=5, batch_size=32, learning_rate=3e-3))

@@ -1,4 +1,4 @@
-"""Channel-wise competition: goodness, both losses, and who learns when."""
+"""Channel-wise competition: goodness, both losses, and the stages."""
 
 import math
 
@@ -37,7 +37,7 @@ def test_group_goodness_by_hand() -> None:
     assert functional.group_goodness(h, 1)[:, 0].equal(functional.mean_goodness(h))
 
 
-def test_competition_has_the_gradient_of_cross_entropy_through_the_squares() -> None:
+def test_the_gradient_of_the_competition_in_closed_form() -> None:
     method = cwconv()
     h = torch.randn(6, 8, 4, 4, requires_grad=True)
     y = torch.arange(6) % CLASSES
@@ -57,7 +57,7 @@ def test_threshold_loss_by_hand() -> None:
     assert float(method.loss(1, h, Batch(h, torch.tensor([1])))) == pytest.approx(expected)
 
 
-def test_goodness_is_that_of_the_normalised_output_which_is_also_handed_on() -> None:
+def test_goodness_and_the_next_layer_use_the_normalized_output() -> None:
     method = cwconv(predictor="goodness")
     batch = samples()
     block = method.block(0)
@@ -69,11 +69,11 @@ def test_goodness_is_that_of_the_normalised_output_which_is_also_handed_on() -> 
     loss, out = method.layer_step(0, batch.x, batch)
     assert torch.allclose(out, normed, atol=1e-5)
     assert torch.allclose(loss, F.cross_entropy(functional.group_goodness(normed, CLASSES), batch.y))
-    # Behind batch norm the mean goodness is 1: the softmax starts soft.
+    # After batch norm, the mean goodness is 1.
     assert float(functional.group_goodness(normed, CLASSES).detach().mean()) == pytest.approx(1, abs=1e-3)
 
 
-def test_predictors() -> None:
+def test_the_predictor_is_a_linear_classifier_or_the_goodness() -> None:
     batch = samples()
     by_goodness = cwconv(predictor="goodness").eval()
     assert by_goodness.classifier is None
@@ -88,7 +88,7 @@ def test_predictors() -> None:
     assert torch.allclose(losses["classifier"], F.cross_entropy(h @ weight.T + bias, batch.y))
 
 
-def test_the_classifier_has_its_own_rate() -> None:
+def test_the_classifier_has_its_own_learning_rate() -> None:
     method = cwconv(classifier_learning_rate=0.1)
     groups = method.parameter_groups(method.stages(1)[0])
     assert [each.learning_rate for each in groups["classifier"]] == [0.1]
@@ -99,20 +99,20 @@ def spans(method: CwConv, epochs: int) -> list[tuple[tuple[int, ...], int]]:
     return [(stage.blocks, stage.epochs) for stage in method.stages(epochs)]
 
 
-def test_by_default_all_layers_learn_all_the_time() -> None:
+def test_by_default_all_layers_learn_in_all_epochs() -> None:
     assert spans(cwconv(), 7) == [((0, 1), 7)]
 
 
-def test_intervals_that_end_one_after_the_other_shrink() -> None:
+def test_stages_of_layers_that_end_one_after_the_other() -> None:
     # CIFAR-10 in the paper: epochs 0-11, 0-16, .., 0-25 of 50, then the classifier alone.
     method = cwconv((4, 4, 4), ends=(0.22, 0.32, 0.5))
     assert spans(method, 50) == [((0, 1, 2), 11), ((1, 2), 5), ((2,), 9), ((), 25)]
     assert method.stages(50)[-1].name == "classifier"
-    # Without a classifier nothing would learn in the end.
+    # Without a classifier, there is no last stage.
     assert spans(cwconv((4, 4, 4), ends=(0.22, 0.32, 0.5), predictor="goodness"), 50)[-1] == ((2,), 9)
 
 
-def test_intervals_that_begin_late() -> None:
+def test_stages_of_layers_that_start_late() -> None:
     method = cwconv((4, 4, 4), starts=(0, 0.3, 0.6), ends=(0.3, 0.6, 0.85))
     assert spans(method, 100) == [((0,), 30), ((1,), 30), ((2,), 25), ((), 15)]
     overlapping = cwconv((4, 4, 4), starts=(0, 0.2, 0.4), ends=(0.5, 0.5, 1))
@@ -120,13 +120,13 @@ def test_intervals_that_begin_late() -> None:
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 3])
-def test_every_layer_learns_even_in_a_short_trial(epochs: int) -> None:
+def test_every_layer_has_an_epoch_even_if_there_are_few(epochs: int) -> None:
     stages = cwconv((4, 4, 4), starts=(0, 0, 0.9), ends=(0.1, 0.15, 1)).stages(epochs)
     assert sum(stage.epochs for stage in stages) == epochs
     assert {layer for stage in stages for layer in stage.blocks} == {0, 1, 2}
 
 
-def test_a_layer_at_rest_changes_nothing_not_even_its_running_statistics() -> None:
+def test_weights_and_statistics_of_a_frozen_layer_do_not_change() -> None:
     method = cwconv()
     before = {name: tensor.clone() for name, tensor in method.state_dict().items()}
     stage = Stage("layers 1", (1,), 1)
@@ -138,7 +138,7 @@ def test_a_layer_at_rest_changes_nothing_not_even_its_running_statistics() -> No
     assert not any(name.startswith("blocks.0.") for name in changed)
 
 
-def test_training_with_intervals(digits: DataSet) -> None:
+def test_layers_that_end_early_learn_digits(digits: DataSet) -> None:
     net = create_network("cnn", digits.in_shape, 10, channels=(10, 20), norm="batch", norm_at="output")
     method = create_method("cwconv", net, 10, ends=(0.3, 0.6))
     summary = fit(method, digits, Settings(epochs=4, batch_size=32, learning_rate=1e-2))
@@ -155,8 +155,8 @@ def test_goodness_alone_predicts_digits(loss: str, digits: DataSet) -> None:
     assert summary["read_out_accuracy"] > 0.8
 
 
-def test_classes_that_share_a_group() -> None:
-    # Seven classes in groups of 3, 3 and 1, as the targets y // 3 say.
+def test_loss_and_scores_of_classes_that_share_a_group() -> None:
+    # Seven classes in groups of 3, 3 and 1, with targets y // 3.
     method = cwconv((6, 7), classes=7, classes_per_group=(3, 1))
     assert method.groups == [3, 7]
     h, y = torch.randn(7, 6, 4, 4), torch.arange(7)
@@ -180,25 +180,16 @@ def test_classes_that_share_a_group() -> None:
         ({"ends": (1.5,)}, "shares from 0 to 1"),
     ],
 )
-def test_mistakes_are_named(options: dict[str, object], message: str) -> None:
+def test_invalid_options_raise_a_user_error(options: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         cwconv(**options)
 
 
-def test_channels_that_the_classes_do_not_divide_are_refused() -> None:
+def test_unsupported_networks_raise_a_user_error() -> None:
     with pytest.raises(UserError, match="10 channels are not divisible by 4 groups"):
         cwconv((8, 10))
     with pytest.raises(UserError, match="10 channels are not divisible by 4 groups"):
         cwconv((10, 8))
     assert cwconv((10, 8), classes_per_group=(2, 1)).groups == [2, 4]
-
-
-def test_linear_layers_are_refused() -> None:
     with pytest.raises(UserError, match="layers without channels"):
         create_method("cwconv", create_network("mlp", (5,), CLASSES, widths=(8,)), CLASSES)
-
-
-def test_the_papers_network() -> None:
-    method = create_method("cwconv", create_network("channelwise", (3, 32, 32), 10), 10)
-    assert method.groups == [10] * 4
-    assert method.classifier.in_features == 480 * 8 * 8

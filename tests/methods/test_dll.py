@@ -1,4 +1,4 @@
-"""DLL against its equations, written out by hand for small networks."""
+"""DLL against its equations, written out for small networks."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def smooth(y: Tensor) -> Tensor:
     return 0.9 * F.one_hot(y, CLASSES) + 0.1 / CLASSES
 
 
-def test_the_rule_of_the_softmax_head_written_out() -> None:
+def test_the_gradients_of_the_softmax_output_written_out() -> None:
     method = mlp()
     w0, w1, w2 = weights(method)
     theta1, theta2 = (feedback.weight for feedback in method.feedback)
@@ -56,7 +56,7 @@ def test_the_rule_of_the_softmax_head_written_out() -> None:
         assert torch.allclose(mine, -change / len(X), atol=1e-6)
 
 
-def test_the_papers_mlp_written_out() -> None:
+def test_the_gradients_of_the_papers_mlp_written_out() -> None:
     method = mlp(output="softmax_features", squash_input=True)
     w0, w1, w2 = weights(method)
     theta1, theta2 = (feedback.weight for feedback in method.feedback)
@@ -74,7 +74,7 @@ def test_the_papers_mlp_written_out() -> None:
         assert torch.allclose(mine, -change / len(X), atol=1e-6)
 
 
-def test_the_linear_head_is_regression() -> None:
+def test_the_linear_output_learns_by_squared_error() -> None:
     method = mlp(output="linear", label_smoothing=0)
     scores = method(X).detach()
     error = scores - F.one_hot(Y, CLASSES)
@@ -102,7 +102,7 @@ def test_with_the_forward_weights_as_feedback_it_is_backpropagation(table: str) 
     list(method.update(Batch(x, torch.arange(4), torch.arange(4), (0,)), method.stages(1)[0]))
     for name, parameter in method.named_parameters():
         if parameter.grad is None:
-            # A norm on the input itself: no error passes the first affine map.
+            # A norm of the network's input gets no error.
             assert name.startswith("blocks.0.norm")
             assert method.block(0).row.norm_at == "input"
         else:
@@ -110,7 +110,7 @@ def test_with_the_forward_weights_as_feedback_it_is_backpropagation(table: str) 
 
 
 @pytest.mark.parametrize(("sign", "factor"), [("descent", 1), ("ascent", -1)])
-def test_learned_feedback_lowers_or_raises_what_it_relays(sign: str, factor: int) -> None:
+def test_the_gradient_of_learned_feedback_written_out(sign: str, factor: int) -> None:
     method = mlp(feedback="learned", feedback_sign=sign)
     learn(method)
     w0, w1, w2 = weights(method)
@@ -125,27 +125,27 @@ def test_learned_feedback_lowers_or_raises_what_it_relays(sign: str, factor: int
         assert torch.allclose(theta.grad, factor * gradient, atol=1e-6)
 
 
-def test_learned_feedback_of_convolutions_is_not_scrambled() -> None:
+def test_the_gradient_of_learned_feedback_of_convolutions_written_out() -> None:
     net = create_network("cnn", (2, 6, 6), CLASSES, channels=(3, 4), activation="tanh", bias=False)
     method = create_method("dll", net, CLASSES, feedback="learned")
     assert isinstance(method, DLL)
-    passed: dict[int, Tensor] = {}
+    errors: dict[int, Tensor] = {}
     relay = method.relay
 
-    def listening(layer: int, error: Tensor) -> Tensor:
-        passed[layer] = error
+    def recording(layer: int, error: Tensor) -> Tensor:
+        errors[layer] = error
         return relay(layer, error)
 
-    method.relay = listening  # type: ignore[method-assign]
+    method.relay = recording  # type: ignore[method-assign]
     learn(method, torch.randn(6, 2, 6, 6))
-    error, theta = passed[1], method.feedback[0].weight
+    error, theta = errors[1], method.feedback[0].weight
     below = F.conv_transpose2d(error, theta, padding=1)
     patches = F.unfold(below, 3, padding=1).view(6, 3 * 9, -1)
     by_hand = torch.einsum("bop,bkp->ok", error.flatten(2), patches).view_as(theta) * len(error)
     assert torch.allclose(theta.grad, by_hand, atol=1e-6)
 
 
-def test_learned_feedback_has_a_rate_of_its_own() -> None:
+def test_learned_feedback_has_its_own_learning_rate() -> None:
     method = mlp(feedback="learned", feedback_learning_rate=0.25)
     stage = method.stages(1)[0]
     blocks, feedback = method.parameter_groups(stage)["network"]
@@ -158,12 +158,12 @@ def test_learned_feedback_has_a_rate_of_its_own() -> None:
     assert not mlp().parameter_groups(stage)["network"][1].parameters
 
 
-def test_relayed_errors_of_a_sample_are_cut_off() -> None:
+def test_relayed_errors_are_clipped_per_sample() -> None:
     free, cut = (mlp(feedback_scale=100, error_clamp=clamp) for clamp in (1e9, 0.5))
     error = torch.randn(6, CLASSES) / 6
     assert torch.allclose(cut.relay(2, error), free.relay(2, error).clamp(-0.5 / 6, 0.5 / 6))
     assert free.relay(2, error).abs().max() > 0.5
-    # Two halves of a batch give what the batch gives, so the cut is per sample.
+    # Two halves of a batch have the gradients of the whole batch, so clipping is per sample.
     whole = learn(cut)
     cut.zero_grad()
     first = [g.clone() for g in learn(cut, X[:3], Y[:3])]
@@ -172,7 +172,7 @@ def test_relayed_errors_of_a_sample_are_cut_off() -> None:
         assert torch.allclose(all_of_it, (a + b) / 2, atol=1e-6)
 
 
-def test_starting_weights() -> None:
+def test_scales_of_the_initial_weights() -> None:
     net = create_network("mlp", (50,), CLASSES, widths=(80, 80))
     method = create_method("dll", net, CLASSES, weight_scale=0.5, feedback_scale=2)
     assert isinstance(method, DLL)
@@ -180,12 +180,10 @@ def test_starting_weights() -> None:
     assert method.feedback[0].weight.std() == pytest.approx(2, rel=0.05)
 
 
-def test_mistakes_are_refused() -> None:
+def test_invalid_options_raise_a_user_error() -> None:
     with pytest.raises(UserError, match="activations with a derivative; use another one than 'step'"):
         create_method("dll", create_network("mlp", (5,), CLASSES, activation="step"), CLASSES)
     with pytest.raises(UserError, match="label_smoothing"):
         mlp(label_smoothing=1)
     with pytest.raises(UserError, match="error_clamp"):
         mlp(error_clamp=0)
-    with pytest.raises(UserError, match="no local step"):
-        mlp().layer_step(0, X, Batch(X, Y))

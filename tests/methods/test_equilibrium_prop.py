@@ -1,4 +1,4 @@
-"""Equilibrium propagation against numbers worked by hand and against the gradient of its own relaxation."""
+"""Equilibrium propagation against numbers by hand and against the gradient through its relaxation."""
 
 import math
 from typing import Any
@@ -46,7 +46,7 @@ def angle(a: Tensor, b: Tensor) -> float:
 
 
 def phi(method: EquilibriumProp, x: Tensor, states: list[Tensor]) -> Tensor:
-    """The scalar as the papers write it, from the parameters alone."""
+    """Phi as in the papers, from the parameters."""
     total = x.new_zeros(())
     for layer, state in enumerate(states):
         row, affine = method.block(layer).row, method.block(layer).affine
@@ -73,7 +73,7 @@ def unrolled(method: EquilibriumProp, batch: Batch, steps: int) -> list[Tensor]:
 
 
 def true_gradient(method: EquilibriumProp, batch: Batch, steps: int = 80) -> Tensor:
-    """The gradient of the mean loss at rest, by backpropagation through the whole relaxation."""
+    """The gradient of the mean loss at equilibrium, by backpropagation through the whole relaxation."""
     top = unrolled(method, batch, steps)[-1]
     if method.loss == "squared":
         loss = 0.5 * (top - F.one_hot(batch.y, CLASSES)).square().sum() / len(batch.y)
@@ -84,7 +84,7 @@ def true_gradient(method: EquilibriumProp, batch: Batch, steps: int = 80) -> Ten
 
 
 def by_hand(**options: Any) -> EquilibriumProp:
-    """One hidden unit and two output units within the straight part of clip: all is linear."""
+    """One hidden unit and two output units in the linear range of clip."""
     net = Network("tiny", (1,), (AffineRow("linear", 1),))
     method = make(net, 2, state_function="clip", nudge=0.25, free_steps=100, nudged_steps=100, **options)
     with torch.no_grad():
@@ -98,12 +98,12 @@ def by_hand(**options: Any) -> EquilibriumProp:
 ONE = Batch(torch.ones(1, 1, dtype=torch.float64), torch.tensor([0]), torch.tensor([0]), (0, 0, 0, 0))
 # Without a nudge: h = 0.3 + 0.2 h, since 0.4^2 + 0.2^2 = 0.2.
 FREE_HIDDEN, FREE_OUTPUT = 0.375, (0.15, 0.075)
-# With it the output is (W h + 0.25 y) / 1.25, so that h = 0.3 + 0.8 (0.2 h + 0.25 * 0.4).
+# With the nudge, the output is (W h + 0.25 y) / 1.25, so h = 0.3 + 0.8 (0.2 h + 0.25 * 0.4).
 NUDGED_HIDDEN = 0.38 / 0.84
 NUDGED_OUTPUT = (0.8 * (0.4 * NUDGED_HIDDEN + 0.25), 0.8 * 0.2 * NUDGED_HIDDEN)
 
 
-def test_states_of_rest_and_update_worked_by_hand() -> None:
+def test_equilibrium_and_update_by_hand() -> None:
     method = by_hand(nudging="one_sided")
     drive = method.blocks[0](ONE.x)
     free = method.relax(drive, method._zeros(drive), 100)
@@ -119,40 +119,38 @@ def test_states_of_rest_and_update_worked_by_hand() -> None:
     assert second_bias.tolist() == pytest.approx([-(nudged - free) / 0.25 for nudged, free in pairs])
 
 
-def test_scores_are_what_drives_the_output_at_rest() -> None:
+def test_scores_are_the_drive_of_the_output_at_equilibrium() -> None:
     assert by_hand()(ONE.x).flatten().tolist() == pytest.approx(FREE_OUTPUT)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("updates", ["simultaneous", "asynchronous"])
 @pytest.mark.parametrize("state_function", ["sigmoid", "clip", "half_clip"])
-def test_it_rests_where_every_state_is_what_its_neighbours_drive(
-    name: str, updates: str, state_function: str
-) -> None:
+def test_relaxation_ends_at_a_fixed_point(name: str, updates: str, state_function: str) -> None:
     method = make(NETWORKS[name], weight_gain=0.5, updates=updates, state_function=state_function)
     batch = batch_for(NETWORKS[name])
     drive = method.blocks[0](batch.x)
     with torch.no_grad():
-        rest = method.relax(drive, method._zeros(drive), 200)
-    leaves = [state.requires_grad_() for state in rest]
+        equilibrium = method.relax(drive, method._zeros(drive), 200)
+    leaves = [state.requires_grad_() for state in equilibrium]
     drives = torch.autograd.grad(phi(method, batch.x, leaves), leaves)
     sigma = {
         "sigmoid": lambda u: 1 / (1 + torch.exp(2 - 4 * u)),
         "clip": lambda u: u.clamp(0, 1),
         "half_clip": lambda u: (u / 2).clamp(0, 1),
     }[state_function]
-    for state, driven in zip(rest, drives, strict=True):
+    for state, driven in zip(equilibrium, drives, strict=True):
         assert torch.allclose(state, sigma(driven), atol=1e-12)
-        assert ((state > 0) & (state < 1)).any(), "a saturated network rests anywhere"
+        assert ((state > 0) & (state < 1)).any(), "all units are saturated"
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("loss", ["squared", "cross_entropy"])
 @pytest.mark.parametrize(("nudging", "order"), [("one_sided", 1), ("random_sign", 1), ("symmetric", 2)])
-def test_the_update_tends_to_the_gradient_with_the_nudge(
+def test_the_update_converges_to_the_gradient_for_small_nudges(
     name: str, loss: str, nudging: str, order: int
 ) -> None:
-    """The error of the estimate falls like the nudge, or like its square."""
+    """The error of the estimate decreases in proportion to the nudge or to its square."""
     net = NETWORKS[name]
     method = make(net, loss=loss, nudging=nudging, weight_gain=0.5, free_steps=100, nudged_steps=100)
     batch = batch_for(net)
@@ -165,7 +163,7 @@ def test_the_update_tends_to_the_gradient_with_the_nudge(
     assert errors[0] / errors[1] == pytest.approx(2**order, rel=0.1)
 
 
-def test_convolutions_with_pooling_learn_along_the_gradient_at_the_default_nudge() -> None:
+def test_updates_of_pooled_convolutions_are_close_to_the_gradient_at_the_default_nudge() -> None:
     net = create_network("cnn", (3, 8, 8), CLASSES, channels=(6, 8))
     method = make(net, weight_gain=0.5, free_steps=60, nudged_steps=30)
     batch = batch_for(net)
@@ -175,7 +173,7 @@ def test_convolutions_with_pooling_learn_along_the_gradient_at_the_default_nudge
     assert 0.5 < angle(gradients(method, batch), true) < 30
 
 
-def test_a_random_sign_is_drawn_for_each_batch_by_its_key() -> None:
+def test_the_random_sign_depends_on_the_key_of_the_batch() -> None:
     net = NETWORKS["mlp"]
     method = make(net, nudging="random_sign")
     signs = [method._nudges(batch_for(net, step=step))[0] > 0 for step in range(20)]
@@ -184,7 +182,7 @@ def test_a_random_sign_is_drawn_for_each_batch_by_its_key() -> None:
     assert method._nudges(batch_for(net, size=2, step=3)) == method._nudges(batch_for(net, size=4, step=3))
 
 
-def test_layers_that_inhibit_each_other_come_to_rest_one_by_one_only() -> None:
+def test_layers_that_inhibit_each_other_need_asynchronous_updates() -> None:
     net = Network("tiny", (1,), (AffineRow("linear", 1),))
     changes = {}
     for updates in ("simultaneous", "asynchronous"):
@@ -197,7 +195,7 @@ def test_layers_that_inhibit_each_other_come_to_rest_one_by_one_only() -> None:
     assert changes == {"simultaneous": 1.0, "asynchronous": 0.0}
 
 
-def test_more_steps_come_nearer_to_rest() -> None:
+def test_more_steps_come_closer_to_equilibrium() -> None:
     net = NETWORKS["cnn"]
     changes = []
     for steps in (2, 8, 32):
@@ -208,14 +206,7 @@ def test_more_steps_come_nearer_to_rest() -> None:
     assert method.passes == 32
 
 
-def test_scores_of_a_sample_do_not_hang_on_the_others() -> None:
-    net = NETWORKS["cnn"]
-    method = make(net)
-    x = batch_for(net).x
-    assert torch.allclose(method(x)[1:2], method(x[1:2]), atol=1e-12)
-
-
-def test_the_input_can_be_put_back_to_pixels() -> None:
+def test_the_input_is_scaled_and_shifted() -> None:
     net = NETWORKS["mlp"]
     scaled, plain = make(net, input_scale=0.3, input_offset=0.1), make(net)
     batch = batch_for(net)
@@ -224,7 +215,7 @@ def test_the_input_can_be_put_back_to_pixels() -> None:
     assert torch.equal(gradients(scaled, batch), gradients(plain, again))
 
 
-def test_gain_and_rates_of_layers() -> None:
+def test_weight_gain_and_layer_rates() -> None:
     net = NETWORKS["mlp"]
     half, whole = make(net, weight_gain=0.5, layer_rates=(1, 0.5, 0.25)), make(net)
     for ours, theirs in zip(half.parameters(), whole.parameters(), strict=True):
@@ -239,7 +230,7 @@ def test_gain_and_rates_of_layers() -> None:
 
 
 @pytest.mark.parametrize("options", [{"norm": "batch"}, {"dropout": 0.1}])
-def test_norms_and_dropout_are_refused(options: dict[str, Any]) -> None:
+def test_norms_and_dropout_are_unsupported(options: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="does not support norms and dropout"):
         create_method(
             "equilibrium_prop", create_network("mlp", (6,), CLASSES, widths=(5,), **options), CLASSES
@@ -255,12 +246,12 @@ def test_norms_and_dropout_are_refused(options: dict[str, Any]) -> None:
         ({"layer_rates": (1.0,)}, "layer_rates has 1 numbers, but the network has 3 layers"),
     ],
 )
-def test_mistakes_are_named(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_raise_a_user_error(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         make(NETWORKS["mlp"], **options)
 
 
-def test_cross_entropy_needs_a_layer_that_relaxes() -> None:
+def test_cross_entropy_needs_a_hidden_layer() -> None:
     net = Network("output alone", (6,), (AffineRow("linear", CLASSES),))
     with pytest.raises(UserError, match="use a network with hidden layers"):
         make(net, loss="cross_entropy")

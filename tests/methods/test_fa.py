@@ -1,4 +1,4 @@
-"""Feedback Alignment against its equations, written out by hand, and against backpropagation."""
+"""Feedback Alignment against its equations, written out, and against backpropagation."""
 
 import math
 from typing import Any
@@ -47,7 +47,7 @@ def feedback(method: FA) -> list[Feedback]:
     return list(method.feedback)
 
 
-def test_the_rule_written_out() -> None:
+def test_the_gradients_written_out() -> None:
     method = mlp()
     (w1, b1), (w2, b2), (w3, b3) = (
         (block.affine.weight.detach(), block.affine.bias.detach()) for block in method.blocks
@@ -79,7 +79,7 @@ def test_with_the_forward_weights_as_feedback_it_is_backpropagation(table: str, 
 
     scores = method(x)
     target = F.one_hot(Y, CLASSES).float()
-    # The binary cross-entropy of each sample, all classes added up, written out.
+    # The binary cross-entropy of each sample, summed over classes.
     binary = -(target * F.logsigmoid(scores) + (1 - target) * F.logsigmoid(-scores)).sum() / len(x)
     (F.cross_entropy(scores, Y) if head == "softmax" else binary).backward()
     expected = {name: p.grad.clone() for name, p in method.named_parameters() if p.grad is not None}
@@ -112,7 +112,7 @@ def test_sign_symmetry_follows_the_forward_weights() -> None:
     assert not [name for name, _ in method.named_parameters() if "feedback" in name]
 
 
-def test_random_feedback_is_saved_and_stays_as_drawn() -> None:
+def test_random_feedback_is_saved_and_does_not_learn() -> None:
     method, other = mlp(), mlp("relu")
     stage = method.stages(1)[0]
     optimizers = Optimizers(method, stage, Settings(weight_decay=0.1))
@@ -129,7 +129,7 @@ def test_random_feedback_is_saved_and_stays_as_drawn() -> None:
         assert torch.equal(each.weight, 2 * old)
 
 
-def test_angles_and_norms_of_feedback_and_forward_weights() -> None:
+def test_diagnostics_are_angles_and_norm_ratios() -> None:
     method = mlp()
     first, second = feedback(method)
     first.weight.copy_(3 * method.block(1).affine.weight.detach())
@@ -157,7 +157,7 @@ def test_forward_weights_align_with_the_feedback() -> None:
 
 
 @pytest.mark.parametrize(("start", "zero"), [("network", 0), ("zero", 3), ("zero_above", 2)])
-def test_where_forward_weights_start(start: str, zero: int) -> None:
+def test_initial_weights_and_biases(start: str, zero: int) -> None:
     method = mlp("relu", start=start, bias_start=0.1)
     at_zero = [not bool(block.affine.weight.any()) for block in method.blocks]
     assert at_zero == [False] * (3 - zero) + [True] * zero
@@ -167,20 +167,19 @@ def test_where_forward_weights_start(start: str, zero: int) -> None:
         assert not biases[2].any()
 
 
-def test_from_zero_the_first_layer_moves_first() -> None:
+def test_from_zero_weights_only_the_first_layer_has_a_gradient() -> None:
     found = learn(mlp(start="zero"))
     assert found["blocks.0.affine.weight"].any()
     assert not found["blocks.1.affine.weight"].any()
     assert not found["blocks.2.affine.weight"].any()
 
 
-def test_mistakes_are_refused() -> None:
+def test_invalid_options_raise_a_user_error() -> None:
     with pytest.raises(UserError, match="activations with a derivative; use another one than 'step'"):
         mlp("step")
     with pytest.raises(UserError, match="feedback_scale must be above 0"):
         mlp(feedback_scale=0)
-    with pytest.raises(UserError, match="no local step"):
-        mlp().layer_step(0, X, Batch(X, Y))
+
     for dead in ("relu", "abs"):
         with pytest.raises(UserError, match=f"A {dead} layer whose weights start at zero"):
             mlp(dead, start="zero")

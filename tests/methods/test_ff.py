@@ -33,7 +33,7 @@ def test_mean_goodness_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("goodness", "sharpness"), [("sum", 1.0), ("mean", 10.0), ("mean", 1.0)])
-def test_the_gradient_is_the_closed_form(goodness: str, sharpness: float) -> None:
+def test_the_gradient_in_closed_form(goodness: str, sharpness: float) -> None:
     """dL/dW = mean over samples of 2 s (sigma(s (G_neg - theta)) h x^T - sigma(s (theta - G_pos)) h x^T)."""
     method = small(goodness=goodness, sharpness=sharpness, threshold=0.7)
     given = batch()
@@ -54,7 +54,7 @@ def test_the_gradient_is_the_closed_form(goodness: str, sharpness: float) -> Non
     assert torch.allclose(affine.weight.grad.double(), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_what_is_handed_on_hides_the_goodness() -> None:
+def test_the_next_layer_does_not_depend_on_the_goodness() -> None:
     method = small().eval()
     x = torch.randn(5, 1, 5, 5)
     before = dict(method.layer_scores(x))
@@ -66,7 +66,7 @@ def test_what_is_handed_on_hides_the_goodness() -> None:
     assert torch.allclose(after[2], before[2], rtol=1e-4)
 
 
-def test_all_layers_but_the_first_decide() -> None:
+def test_all_layers_but_the_first_predict() -> None:
     method = small().eval()
     x = torch.randn(5, 1, 5, 5)
     scores = dict(method.layer_scores(x))
@@ -76,19 +76,19 @@ def test_all_layers_but_the_first_decide() -> None:
     assert torch.allclose(small(read_out=0).eval()(x), scores[0])
 
 
-def test_a_table_keeps_its_features_and_gets_the_label_appended() -> None:
+def test_labels_are_appended_to_tabular_inputs() -> None:
     method = create_method("ff", create_network("mlp", (6,), 3, widths=(8,)), 3, label_intensity=2.0)
     assert isinstance(method, ForwardForward)
     written = method.encoding(torch.arange(6.0)[None], torch.tensor([1]))
     assert written.tolist() == [[0, 1, 2, 3, 4, 5, 0, 2, 0]]
 
 
-def test_the_side_head_starts_at_zero_and_learns_without_moving_the_layers() -> None:
+def test_the_side_head_starts_at_zero_and_only_it_gets_its_gradients() -> None:
     method = small(inference="head")
     assert method.head is not None
     assert not method.head.weight.any()
     assert method.head.in_features == 9 + 7
-    assert method.passes == 1
+    assert (method.passes, small().passes) == (1, 4)
     (stage,) = method.stages(1)
     assert list(method.parameter_groups(stage)) == ["block0", "block1", "block2", "head"]
     groups = {}
@@ -101,7 +101,7 @@ def test_the_side_head_starts_at_zero_and_learns_without_moving_the_layers() -> 
     assert float(groups["head"]) == pytest.approx(torch.log(torch.tensor(4.0)))
 
 
-def test_the_side_head_never_sees_a_label() -> None:
+def test_the_inputs_of_the_side_head_do_not_depend_on_the_label() -> None:
     method = small(inference="head").eval()
     x = torch.randn(5, 1, 5, 5)
     overwritten = x.clone()
@@ -121,15 +121,31 @@ def test_hard_negatives_follow_the_side_head_and_are_never_true() -> None:
     assert (wrong[given.y != 1] == 1).all()
 
 
-@pytest.mark.parametrize(("share", "spans"), [("each", [4, 4, 4]), ("shared", [2, 1, 1])])
-def test_greedy_trains_one_layer_after_the_other(share: str, spans: list[int]) -> None:
-    method = small(layer_order="greedy", greedy_epochs=share)
-    stages = method.stages(4)
-    assert [(stage.blocks, stage.epochs) for stage in stages] == [((i,), n) for i, n in enumerate(spans)]
-    assert [group for group, _ in method.update(batch(), stages[1])] == ["block1"]
+def test_only_uniform_negatives_are_layer_local() -> None:
+    uniform, hard = small(negatives="uniform"), small(negatives="hard")
+    assert (uniform.layer_local, uniform.top_signal) == (True, False)
+    assert (hard.layer_local, hard.top_signal) == (False, True)
 
 
-def test_hard_negatives_and_the_head_learn_digits(digits: DataSet) -> None:
+@pytest.mark.parametrize("negatives", ["uniform", "hard"])
+def test_the_first_layer_depends_on_upper_layers_only_with_hard_negatives(negatives: str) -> None:
+    given = batch(64)
+
+    def gradient(scale: float) -> torch.Tensor:
+        method = small(negatives=negatives, inference="head")
+        assert method.head is not None
+        torch.nn.init.normal_(method.head.weight, generator=torch.Generator().manual_seed(1))
+        with torch.no_grad():
+            method.block(2).affine.weight[:4] *= scale
+        next(iter(method.update(given, method.stages(1)[0])))
+        found = method.block(0).affine.weight.grad
+        assert found is not None
+        return found
+
+    assert torch.equal(gradient(1.0), gradient(-1.0)) == (negatives == "uniform")
+
+
+def test_hard_negatives_with_the_side_head_learn_digits(digits: DataSet) -> None:
     net = create_network("mlp", digits.in_shape, 10, widths=(64, 64))
     method: Method = create_method("ff", net, 10, negatives="hard", inference="head")
     summary = fit(method, digits, Settings(epochs=5, batch_size=32, learning_rate=3e-3))

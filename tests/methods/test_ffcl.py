@@ -1,4 +1,4 @@
-"""FFCL against its equations written out, and the pitfalls of unrolling, labelling and trying every class."""
+"""FFCL against its equations, written out."""
 
 import math
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from hff.batch import Batch
 from hff.errors import UserError
-from hff.methods import create_method, methods
+from hff.methods import create_method
 from hff.methods.ffcl import FFCL
 from hff.modules.labels import wrong_labels
 from hff.networks import Network, create_network
@@ -36,7 +36,7 @@ def wrong(given: Batch) -> Tensor:
 
 
 def normed(h: Tensor) -> Tensor:
-    # A layer may be silent; it then stays so.
+    # The activity of a layer may be zero.
     return h / (h.square().mean(1, keepdim=True).sqrt() + 1e-8)
 
 
@@ -66,7 +66,7 @@ def written_out(method: FFCL, x: Tensor, labels: list[Tensor]) -> list[tuple[int
 
 @pytest.mark.parametrize("forward_features", ["free", "conditioned"])
 @pytest.mark.parametrize("steps", [1, 2, 3])
-def test_losses_and_gradients_are_those_of_the_equations(steps: int, forward_features: str) -> None:
+def test_losses_and_gradients_written_out(steps: int, forward_features: str) -> None:
     method, given = ffcl(steps=steps, forward_features=forward_features, threshold=0.7), batch()
     losses = [
         (layer, torch.log1p(torch.exp(0.7 - good)).mean() + torch.log1p(torch.exp(bad - 0.7)).mean())
@@ -109,16 +109,8 @@ def test_prediction_tries_every_class_in_the_last_step(forward_features: str) ->
     assert torch.allclose(method(x), torch.stack([found for _, found in scores]).mean(0))
 
 
-def test_large_batches_are_scored_in_parts_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    method, x = ffcl().eval(), torch.randn(5, 5)
-    whole = dict(method.layer_scores(x))
-    monkeypatch.setattr("hff.methods.families.pairs.NUMBERS_AT_ONCE", 2 * 8 * CLASSES)
-    parts = dict(method.layer_scores(x))
-    assert all(torch.allclose(whole[layer], parts[layer], atol=1e-6) for layer in whole)
-
-
 @pytest.mark.parametrize(("forward_features", "rows"), [("free", 3), ("conditioned", 3 * CLASSES)])
-def test_candidates_share_the_products_where_features_are_free(forward_features: str, rows: int) -> None:
+def test_free_features_are_computed_once_for_all_labels(forward_features: str, rows: int) -> None:
     method = ffcl(forward_features=forward_features).eval()
     seen: list[int] = []
     for layer in (1, 2):
@@ -126,9 +118,10 @@ def test_candidates_share_the_products_where_features_are_free(forward_features:
     method(torch.randn(3, 5))
     assert seen == [rows] * 4
     assert method.passes == 2 * rows // 3
+    assert ffcl(steps=1).passes == 1
 
 
-def test_what_is_handed_on_was_computed_before_the_step() -> None:
+def test_outputs_are_computed_before_the_optimizer_step() -> None:
     given = batch()
 
     def losses(spoil: bool) -> list[float]:
@@ -143,7 +136,7 @@ def test_what_is_handed_on_was_computed_before_the_step() -> None:
     assert losses(spoil=True) == losses(spoil=False)
 
 
-def test_feedback_comes_from_the_second_step_on_and_never_to_the_top() -> None:
+def test_feedback_starts_at_the_second_step() -> None:
     method, given = ffcl(steps=2), batch()
     assert len(method.feedback) == 2
     updates = method.update(given, method.stages(1)[0])
@@ -155,36 +148,30 @@ def test_feedback_comes_from_the_second_step_on_and_never_to_the_top() -> None:
     assert method.feedback[1].weight.grad is None
 
 
-def test_direct_labelling_has_no_loops() -> None:
-    method = ffcl(steps=1)
-    assert len(method.feedback) == 0
-    assert method.passes == 1
-
-
-def test_every_stream_is_normalised_on_its_own() -> None:
+def test_inputs_and_feedback_are_normalized_separately() -> None:
     method, x = ffcl().eval(), torch.randn(3, 5)
     expected = method(x)
     assert torch.allclose(method(100 * x), expected, atol=1e-4)
     with torch.no_grad():
-        # The top layer drives nothing but the loop, and only its direction counts there.
+        # The last layer affects other layers only by feedback, which uses only its direction.
         for p in method.block(2).parameters():
             p.mul_(10)
-    scores, louder = dict(method.layer_scores(x)), dict(ffcl().eval().layer_scores(x))
-    assert torch.allclose(scores[1], louder[1], atol=1e-4)
-    assert not torch.allclose(scores[2], louder[2], atol=1e-1)
+    scaled, original = dict(method.layer_scores(x)), dict(ffcl().eval().layer_scores(x))
+    assert torch.allclose(scaled[1], original[1], atol=1e-4)
+    assert not torch.allclose(scaled[2], original[2], atol=1e-1)
 
 
-def test_a_louder_label_leaves_less_to_the_image() -> None:
+def test_a_larger_label_scale_reduces_the_influence_of_the_input() -> None:
     x = torch.randn(50, 5)
 
-    def share_of_the_image(scale: float) -> float:
+    def share_of_the_input(scale: float) -> float:
         scores = ffcl(label_scale=scale).eval()(x)
         return (scores.var(0).mean() / scores.var()).item()
 
-    assert share_of_the_image(100.0) < share_of_the_image(5.0) < share_of_the_image(0.1)
+    assert share_of_the_input(100.0) < share_of_the_input(5.0) < share_of_the_input(0.1)
 
 
-def test_images_and_other_norms_work() -> None:
+def test_losses_of_images_with_norms_and_dropout_are_finite() -> None:
     table = create_network(
         "mlp", (1, 4, 4), CLASSES, widths=(6, 6), norm="layer", norm_at="input", dropout=0.1
     )
@@ -202,12 +189,10 @@ def test_gradients_of_a_prediction_reach_the_input_through_all_layers() -> None:
     assert x.grad.abs().sum() > 0
 
 
-def test_mistakes_are_named_and_the_reconstruction_says_so() -> None:
+def test_invalid_options_raise_a_user_error() -> None:
     with pytest.raises(UserError, match="steps must be at least 1"):
         ffcl(steps=0)
     with pytest.raises(UserError, match="label_scale must be above 0"):
         ffcl(label_scale=0.0)
     with pytest.raises(UserError, match="trains linear layers only"):
         ffcl(create_network("cnn", (1, 8, 8), CLASSES, channels=(4,)))
-    assert "reconstruction" in methods["ffcl"].info.title
-    assert "reconstruction" in (methods["ffcl"].__doc__ or "")

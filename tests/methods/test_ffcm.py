@@ -1,4 +1,4 @@
-"""FFCM: the loss by hand and by loops, margins, views, the two stages and the overlaid labels."""
+"""FFCM: the loss by hand and by loops, margins, views, the two stages and the label overlay."""
 
 import math
 
@@ -42,25 +42,25 @@ def by_loops(
 
     total = 0.0
     for i in range(len(z)):
-        friends = {
+        positives = {
             j: min(cosine(z[i], z[j]) + margin, 1) for j in range(len(z)) if j != i and labels[j] == labels[i]
         }
         others = [cosine(z[i], z[j]) for j in range(len(z)) if labels[j] != labels[i]]
         others += [cosine(z[i], each) for each in far]
-        below = sum(math.exp(s / tau) for s in [*friends.values(), *others])
-        total -= sum(math.log(math.exp(s / tau) / below) for s in friends.values()) / max(1, len(friends))
+        below = sum(math.exp(s / tau) for s in [*positives.values(), *others])
+        total -= sum(math.log(math.exp(s / tau) / below) for s in positives.values()) / max(1, len(positives))
     return total / len(z)
 
 
-def test_loss_worked_by_hand() -> None:
+def test_loss_by_hand() -> None:
     z = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 1.0]])
     y = torch.tensor([0, 0, 1])
-    # The pair of a class has 0.6 + 0.2 = 0.8, over 0.5: 1.6. The first sees a stranger at 0, the second one
-    # at 0.8 / 0.5 = 1.6, the third is alone in its class.
+    # The pair of a class has (0.6 + 0.2) / 0.5 = 1.6. The sample of the other class has 0 with the first and
+    # 0.8 / 0.5 = 1.6 with the second; it has no pair itself.
     expected = (math.log(1 + math.exp(-1.6)) + math.log(2)) / 3
     assert expected == pytest.approx(0.292349, abs=1e-6)
     assert functional.marginal_contrastive_loss(z, y, 0.2, 0.5).item() == pytest.approx(expected, abs=1e-6)
-    # A negative at the first point: its cosines are 1 and 0.6, so 2 and 1.2, and it is no anchor itself.
+    # A negative at the first point has cosines 1 and 0.6, so 2 and 1.2; it has no loss itself.
     negatives = torch.tensor([[1.0, 0.0]])
     expected = (math.log(1 + math.exp(-1.6) + math.exp(0.4)) + math.log(2 + math.exp(-0.4))) / 3
     loss = functional.marginal_contrastive_loss(z, y, 0.2, 0.5, negatives)
@@ -76,7 +76,7 @@ def test_loss_equals_loops(margin: float) -> None:
     assert loss.item() == pytest.approx(expected, rel=1e-5)
 
 
-def test_within_the_margin_a_pair_pulls_no_longer() -> None:
+def test_pairs_within_the_margin_do_not_attract() -> None:
     def loss(cosine: float, margin: float) -> Tensor:
         z = torch.tensor([[1.0, 0, 0], [cosine, math.sqrt(1 - cosine**2), 0], [0, 0, 1]])
         return functional.marginal_contrastive_loss(z, torch.tensor([0, 0, 1]), margin, 0.15)
@@ -86,7 +86,7 @@ def test_within_the_margin_a_pair_pulls_no_longer() -> None:
 
 
 @pytest.mark.parametrize("labels", [[0], [0, 1, 2]])
-def test_without_a_companion_nothing_is_learned(labels: list[int]) -> None:
+def test_batches_without_pairs_have_no_loss_and_no_gradient(labels: list[int]) -> None:
     z = F.normalize(torch.randn(len(labels), 4)).requires_grad_()
     loss = functional.marginal_contrastive_loss(z, torch.tensor(labels), 0.1, 0.15)
     loss.backward()
@@ -94,13 +94,13 @@ def test_without_a_companion_nothing_is_learned(labels: list[int]) -> None:
     assert torch.equal(z.grad, torch.zeros_like(z))
 
 
-def test_margins_shrink_with_depth() -> None:
+def test_margins_by_hand() -> None:
     assert margins(0.4, 0.1, 3, "linear") == pytest.approx([0.4, 0.25, 0.1])
     assert margins(0.4, 0.1, 3, "cosine") == pytest.approx([0.4, 0.25, 0.1])
     assert margins(0.4, 0.1, 4, "cosine") == pytest.approx([0.4, 0.325, 0.175, 0.1])
     assert margins(0.4, 0.1, 3, "parabolic") == pytest.approx([0.4, 0.175, 0.1])
     assert margins(0.4, 0.1, 3, "exponential") == pytest.approx([0.4, 0.2, 0.1])
-    # The end is the one that was asked for, in every schedule.
+    # An exponential schedule also ends at the last margin.
     assert margins(0.8, 0.2, 3, "exponential") == pytest.approx([0.8, 0.4, 0.2])
     assert margins(0.4, 0.1, 1, "linear") == [0.4]
 
@@ -120,7 +120,7 @@ def test_each_layer_learns_by_the_cosines_of_all_views(views: int) -> None:
     assert losses == pytest.approx(expected, rel=1e-4)
 
 
-def test_the_classifier_gets_its_share_of_the_epochs() -> None:
+def test_epochs_of_both_stages() -> None:
     def spans(epochs: int, **options: object) -> list[int]:
         return [stage.epochs for stage in ffcm(**options).stages(epochs)]
 
@@ -128,11 +128,11 @@ def test_the_classifier_gets_its_share_of_the_epochs() -> None:
     assert spans(15) == [12, 3]
     assert spans(4) == [3, 1]
     assert spans(650, head_epochs=0.077) == [600, 50]
-    # One epoch cannot be shared: both get one.
+    # Each stage has at least one epoch.
     assert spans(1) == [1, 1]
 
 
-def test_in_the_second_stage_only_the_classifier_learns_and_the_layers_rest() -> None:
+def test_in_the_second_stage_only_the_classifier_learns() -> None:
     method, given = (
         ffcm(create_network("mlp", (5,), CLASSES, widths=(7, 6), norm="batch", dropout=0.5)),
         batch(),
@@ -152,7 +152,7 @@ def test_in_the_second_stage_only_the_classifier_learns_and_the_layers_rest() ->
     assert method.classifier.weight.grad is not None
 
 
-def test_only_directions_are_handed_on_and_classified() -> None:
+def test_the_next_layer_and_the_classifier_get_unit_power() -> None:
     method, x = ffcm().eval(), torch.randn(4, 5)
     assert torch.allclose(method.forward_block(0, x).square().mean(1), torch.ones(4), atol=1e-5)
     before = method(x)
@@ -162,20 +162,20 @@ def test_only_directions_are_handed_on_and_classified() -> None:
     assert torch.allclose(method(x), before, atol=1e-5)
 
 
-def test_maps_are_judged_by_their_average() -> None:
+def test_the_loss_of_a_map_uses_its_average() -> None:
     table = create_network("cnn", (1, 8, 8), CLASSES, channels=(4, 6))
     method = ffcm(table)
     assert method.classifier.in_features == 6
     assert ffcm(table, grid=2).classifier.in_features == 6 * 2 * 2
     x, y = torch.randn(SIZE, 1, 8, 8), torch.arange(SIZE) % CLASSES
-    loss, handed = method.layer_step(0, x, Batch(x, y))
+    loss, out = method.layer_step(0, x, Batch(x, y))
     a = method.block(0).activity(x)
     z = F.normalize(a.mean((2, 3))).tolist()
     assert loss.item() == pytest.approx(by_loops(z, y.tolist(), 0.4, 0.15, []), rel=1e-4)
-    assert torch.allclose(handed.square().mean((1, 2, 3)), torch.ones(SIZE), atol=1e-5)
+    assert torch.allclose(out.square().mean((1, 2, 3)), torch.ones(SIZE), atol=1e-5)
 
 
-def test_wrong_labels_repel_where_labels_are_overlaid() -> None:
+def test_inputs_with_wrong_labels_are_negatives() -> None:
     method, given = ffcm(label_overlay=True), batch()
     encoding = one_hot_encoding((5,), CLASSES, 3.0)
     wrong = wrong_labels(given.y, CLASSES, given.uniform(1, "negatives")[:, 0])
@@ -187,7 +187,7 @@ def test_wrong_labels_repel_where_labels_are_overlaid() -> None:
     assert loss.item() == pytest.approx(by_loops(z, given.y.tolist(), 0.4, 0.15, far), rel=1e-4)
 
 
-def test_overlaid_labels_are_all_tried() -> None:
+def test_with_an_overlay_every_label_is_tried() -> None:
     method, given = ffcm(label_overlay=True).eval(), batch()
     encoding = one_hot_encoding((5,), CLASSES, 3.0)
 
@@ -206,7 +206,7 @@ def test_overlaid_labels_are_all_tried() -> None:
     assert loss.item() == pytest.approx(F.softplus(match(wrong) - match(given.y)).mean().item(), rel=1e-4)
 
 
-def test_overlaid_labels_learn_digits(digits: DataSet) -> None:
+def test_the_label_overlay_learns_digits(digits: DataSet) -> None:
     table = create_network("mlp", digits.in_shape, 10, widths=(64, 64))
     summary = fit(
         create_method("ffcm", table, 10, label_overlay=True), digits, Settings(epochs=4, batch_size=32)
@@ -214,13 +214,7 @@ def test_overlaid_labels_learn_digits(digits: DataSet) -> None:
     assert summary["read_out_accuracy"] > 0.5
 
 
-def test_scores_do_not_hang_on_the_rest_of_the_batch() -> None:
-    for overlay in (False, True):
-        method, x = ffcm(label_overlay=overlay).eval(), torch.randn(5, 5)
-        assert torch.allclose(method(x)[:2], method(x[:2]), atol=1e-6)
-
-
-def test_mistakes_are_named() -> None:
+def test_invalid_options_raise_a_user_error() -> None:
     with pytest.raises(UserError, match="temperature must be positive"):
         ffcm(temperature=0.0)
     for share in (0.0, 1.0):

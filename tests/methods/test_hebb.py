@@ -1,4 +1,4 @@
-"""Hebbian learning: cosines, means of what was won, clusters, principal components, starts at samples."""
+"""Hebbian learning: cosines, clusters, principal components, initialization from samples."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def on(table: Network, **options: object) -> Hebb:
 
 
 def batches(x: Tensor, size: int) -> list[Batch]:
-    """Batches of these samples [N, ...], as the loop gives them."""
+    """Batches of these samples [N, ...], as in training."""
     parts = torch.arange(len(x)).split(size)
     return [Batch(x[i], torch.zeros_like(i), i, (0, 0, 0, step)) for step, i in enumerate(parts)]
 
@@ -39,7 +39,7 @@ def train(method: Hebb, steps: list[Batch]) -> None:
                     weight.grad = None
 
 
-def test_the_winner_moves_towards_the_mean_direction_of_what_it_won() -> None:
+def test_the_winner_moves_toward_the_mean_direction_of_its_patches() -> None:
     method = hebb(2, 3, rate=0.5)
     weight = method.block(0).affine.weight
     with torch.no_grad():
@@ -53,7 +53,7 @@ def test_the_winner_moves_towards_the_mean_direction_of_what_it_won() -> None:
     assert watched.item() == pytest.approx(1 - (1 + 0.8 + 0.8) / 3, abs=1e-6)
 
 
-def test_units_answer_with_their_clipped_cosine_to_a_power() -> None:
+def test_features_are_powers_of_the_clipped_cosine() -> None:
     method = hebb(2, 2, power=2)
     with torch.no_grad():
         method.block(0).affine.weight.copy_(torch.tensor([[0.0, 7.0], [0.0, -1.0]]))
@@ -62,30 +62,30 @@ def test_units_answer_with_their_clipped_cosine_to_a_power() -> None:
     )
 
 
-def test_a_convolution_answers_and_learns_as_a_linear_map_of_its_patches() -> None:
+def test_a_convolution_responds_and_learns_like_a_linear_map_of_its_patches() -> None:
     method = on(create_network("cnn", (2, 6, 6), 3, channels=(5,), pool=1))
     flat = hebb(18, 5)
     with torch.no_grad():
         flat.block(0).affine.weight.copy_(method.block(0).affine.weight.flatten(1))
     x = torch.randn(3, 2, 6, 6)
     patches = F.unfold(x, 3, padding=1).transpose(1, 2).reshape(-1, 18)
-    answers, expected = method.response(0, x), flat.response(0, patches)
-    assert torch.allclose(answers.flatten(2).transpose(1, 2).reshape(-1, 5), expected, atol=1e-5)
+    responses, expected = method.response(0, x), flat.response(0, patches)
+    assert torch.allclose(responses.flatten(2).transpose(1, 2).reshape(-1, 5), expected, atol=1e-5)
     for rule in ("competitive", "oja", "sanger"):
         method.rule = flat.rule = rule
-        change, watched = method.change(0, x, answers)
+        change, watched = method.change(0, x, responses)
         same, too = flat.change(0, patches, expected)
         assert torch.allclose(change.flatten(1), same, atol=1e-5)
         assert torch.allclose(watched, too, atol=1e-6)
 
 
-def test_competing_units_come_to_rest_at_the_means_of_clusters() -> None:
-    centres = F.normalize(torch.randn(4, 10), dim=1)
-    directions = F.normalize(centres.repeat(100, 1) + 0.05 * torch.randn(400, 10), dim=1)
+def test_competing_units_converge_to_the_means_of_clusters() -> None:
+    centers = F.normalize(torch.randn(4, 10), dim=1)
+    directions = F.normalize(centers.repeat(100, 1) + 0.05 * torch.randn(400, 10), dim=1)
     x = directions * (0.5 + torch.rand(400, 1))  # their lengths do not matter
     method = hebb(10, 4)
     with torch.no_grad():
-        method.block(0).affine.weight.copy_(centres + 0.2 * torch.randn(4, 10))
+        method.block(0).affine.weight.copy_(centers + 0.2 * torch.randn(4, 10))
     train(method, batches(x, 400) * 60)
     for cluster, weight in enumerate(method.block(0).affine.weight):
         assert torch.allclose(weight, directions[cluster::4].mean(0), atol=0.01)
@@ -134,19 +134,19 @@ def test_lengths_are_those_of_the_patches(affine: nn.Linear | nn.Conv2d, x: Tens
     assert bool((lengths(affine, torch.zeros_like(x)) > 0).all())
 
 
-def test_units_start_at_directions_of_samples() -> None:
+def test_units_start_at_the_directions_of_random_samples() -> None:
     x = torch.randn(40, 6)
     method = hebb(6, 12)
     method.prepare(method.stages(2)[0], lambda: batches(x, 7))
     matches = method.block(0).affine.weight @ F.normalize(x, dim=1).T
     assert torch.allclose(matches.max(1).values, torch.ones(12), atol=1e-5)
     assert len(set(matches.argmax(1).tolist())) == 12
-    # Those of a sorted data set must not all be of its first classes.
+    # In a sorted data set, the samples must not all be of the first classes.
     assert int(matches.argmax(1).max()) > 20
     assert all(share == 0 for share in method.diagnostics().values())
 
 
-def test_units_of_a_convolution_start_at_patches_and_those_beyond_the_samples_stay() -> None:
+def test_units_of_a_convolution_start_at_patches_as_far_as_there_are_samples() -> None:
     x = torch.randn(5, 2, 8, 8)
     method = on(create_network("cnn", (2, 8, 8), 3, channels=(9, 3)))
     stage = method.stages(2)[0]
@@ -163,24 +163,24 @@ def test_units_of_a_convolution_start_at_patches_and_those_beyond_the_samples_st
         h = method.forward_block(layer, h).detach()
 
 
-def test_no_batch_norm_is_left_with_a_single_sample_at_the_start() -> None:
+def test_units_behind_batch_norm_start_at_unit_length() -> None:
     method = on(create_network("mlp", (6,), 3, widths=(CHUNK + 1, CHUNK + 1), norm="batch", norm_at="output"))
     method.prepare(method.stages(2)[0], lambda: batches(torch.randn(40, 6), 8))
     lengths_of_units = method.block(1).affine.weight.norm(dim=1)
     assert torch.allclose(lengths_of_units, torch.ones(CHUNK + 1), atol=1e-5)
 
 
-def test_samples_are_drawn_without_repetition_and_alike_each_time() -> None:
+def test_samples_are_drawn_without_repetition_and_reproducibly() -> None:
     x = torch.arange(30.0).unsqueeze(1)
     samples, places = random_samples(lambda: batches(x, 4), 10)
     assert len(set(samples.flatten().tolist())) == len(samples) == len(places) == 10
     assert torch.equal(samples, random_samples(lambda: batches(x, 4), 10)[0])
-    # In random order, for a layer of few units starts at the first of them.
+    # In random order, because a layer with few units uses the first ones.
     assert samples.flatten().tolist() != sorted(samples.flatten().tolist())
     assert len(random_samples(lambda: batches(x, 4), 99)[0]) == 30
 
 
-def test_a_unit_that_never_wins_is_told() -> None:
+def test_units_that_never_win_are_reported() -> None:
     method = hebb(3, 4)
     with torch.no_grad():
         method.block(0).affine.weight.copy_(torch.tensor([[1.0, 0, 0], [0, 1, 0], [-1, 0, 0], [-1, -1, 0]]))
@@ -188,7 +188,7 @@ def test_a_unit_that_never_wins_is_told() -> None:
     assert method.diagnostics() == {"dead units of block 0": 0.5}
 
 
-def test_mistakes_are_named() -> None:
+def test_invalid_options_raise_a_user_error() -> None:
     with pytest.raises(UserError, match=r"rate is a share and must be above 0 and at most 1, not 1\.5"):
         hebb(3, 4, rate=1.5)
     with pytest.raises(UserError, match="power must be above 0, not 0"):

@@ -1,4 +1,4 @@
-"""HFF's options: each does what its name says."""
+"""The options of HFF."""
 
 import math
 
@@ -34,11 +34,11 @@ def cnn(**options: object) -> HFF:
 
 
 def by_hand(method: HFF, x: torch.Tensor, *, scale_input: bool, scale_similarity: bool) -> list[torch.Tensor]:
-    """The paper's equations 3 to 6, written out for an MLP with P = 1."""
+    """Equations 3 to 6 of the paper, for an MLP with P = 1."""
     scores, h = [], x
     for block, prototypes in zip(method.blocks, method.prototypes, strict=True):
         h = F.relu(h @ block.affine.weight.T + block.affine.bias)
-        # A sample whose units are all silent has no direction: 0 / 0 stands for the zero vector.
+        # A sample whose activity is zero has no direction: 0 / 0 becomes the zero vector.
         direction = (h / h.norm(dim=1, keepdim=True)).nan_to_num()
         scores.append((h if scale_similarity else direction) @ prototypes.vectors[:, 0].T)
         h = h if scale_input else direction
@@ -47,7 +47,7 @@ def by_hand(method: HFF, x: torch.Tensor, *, scale_input: bool, scale_similarity
 
 @pytest.mark.parametrize("scale_input", [True, False])
 @pytest.mark.parametrize("scale_similarity", [True, False])
-def test_the_four_normalisation_settings(scale_input: bool, scale_similarity: bool) -> None:
+def test_the_four_normalization_settings_written_out(scale_input: bool, scale_similarity: bool) -> None:
     method = mlp(scale_input=scale_input, scale_similarity=scale_similarity)
     x = torch.randn(9, 5) + 1
     expected = by_hand(method, x, scale_input=scale_input, scale_similarity=scale_similarity)
@@ -77,7 +77,7 @@ def test_cross_entropy_is_that_of_the_raw_scores() -> None:
     assert torch.allclose(method.layer_step(0, x, Batch(x, y))[0], expected)
 
 
-def test_pre_activation_judges_the_affine_map() -> None:
+def test_loss_on_pre_scores_the_preactivation() -> None:
     method = mlp(loss_on="pre", scale_similarity=True)
     x = torch.randn(4, 5)
     f = method.block(0).affine(x)
@@ -88,7 +88,7 @@ def test_pre_activation_judges_the_affine_map() -> None:
 
 @pytest.mark.parametrize("activation", ["relu", "tanh", "sin", "abs", "step"])
 @pytest.mark.parametrize("loss_on", ["post", "pre"])
-def test_activations_train_where_they_can(activation: str, loss_on: str) -> None:
+def test_activations_have_a_gradient_or_are_refused(activation: str, loss_on: str) -> None:
     if activation == "step" and loss_on == "post":
         with pytest.raises(UserError, match="set loss_on to pre"):
             mlp(activation, loss_on=loss_on)
@@ -104,7 +104,7 @@ def test_activations_train_where_they_can(activation: str, loss_on: str) -> None
 
 @pytest.mark.parametrize("tap", ["map", "pooled"])
 @pytest.mark.parametrize("loss_on", ["post", "pre"])
-def test_where_the_loss_taps_a_convolution(tap: str, loss_on: str) -> None:
+def test_scores_of_a_convolution_before_and_after_activation_and_pooling(tap: str, loss_on: str) -> None:
     method = cnn(loss_tap=tap, loss_on=loss_on, grid=2, scale_similarity=True)
     x = torch.randn(3, 3, 8, 8)
     block = method.block(0)
@@ -117,7 +117,7 @@ def test_where_the_loss_taps_a_convolution(tap: str, loss_on: str) -> None:
     )
 
 
-def test_aux_channels_of_the_table_of_one_width_and_none() -> None:
+def test_aux_channels_default_one_width_several_and_none() -> None:
     def dims(method: HFF) -> list[int]:
         return [p.vectors.shape[2] for p in method.prototypes]
 
@@ -129,7 +129,7 @@ def test_aux_channels_of_the_table_of_one_width_and_none() -> None:
         cnn(aux_channels=(1, 2, 3))
 
 
-def test_deep_networks_mix_convolutions_and_linear_layers_with_prototypes_in_all() -> None:
+def test_all_layers_of_a_deep_network_have_bounded_scores() -> None:
     net = create_network("vgg11", (3, 32, 32), CLASSES, width_factor=1 / 32)
     method = create_method("hff", net, CLASSES, scale_input=False, scale_similarity=False)
     layers = dict(method.layer_scores(torch.randn(2, 3, 32, 32)))
@@ -138,20 +138,20 @@ def test_deep_networks_mix_convolutions_and_linear_layers_with_prototypes_in_all
     assert all(float(scores.detach().abs().max()) <= 1 + 1e-6 for scores in layers.values())
 
 
-def test_a_map_is_handed_on_with_unit_length_a_position() -> None:
+def test_without_scale_input_a_map_has_unit_length_per_position() -> None:
     method = cnn(scale_input=False)
     out = method.forward_block(0, torch.randn(5, 3, 8, 8))
     assert torch.allclose(out.flatten(1).norm(dim=1), torch.full((5,), math.sqrt(16)), atol=1e-4)
 
 
-def test_project_input() -> None:
+def test_project_input_removes_the_length_of_the_input() -> None:
     method = mlp(project_input=True)
     x = torch.randn(4, 5)
     assert torch.allclose(method(x), method(7 * x), atol=1e-5)
     assert not torch.allclose(mlp()(x), mlp()(7 * x), atol=1e-5)
 
 
-def test_read_outs() -> None:
+def test_every_read_out_uses_its_layers() -> None:
     x = torch.randn(4, 5)
     layers = [scores for _, scores in mlp().layer_scores(x)]
     assert torch.equal(mlp(read_out="last")(x), layers[1])
@@ -163,7 +163,7 @@ def test_read_outs() -> None:
     assert torch.equal(best(x), layers[0])
 
 
-def test_early_exit_computes_no_further_than_asked() -> None:
+def test_layer_scores_are_computed_lazily() -> None:
     method = mlp()
     calls: list[int] = []
     for layer, block in enumerate(method.blocks):
@@ -190,13 +190,14 @@ def test_prototypes_can_start_at_class_means(layer_order: str) -> None:
     parts = [Batch(x[:25], y[:25], torch.arange(25), (0,)), Batch(x[25:], y[25:], torch.arange(15), (0,))]
     for stage in method.stages(1):
         method.prepare(stage, lambda: parts)
-    h = F.relu(method.block(0).affine(x))
-    means = torch.stack([(F.normalize(h, dim=1)[y == c]).mean(0) for c in range(CLASSES)])
-    assert torch.allclose(method.prototypes[0].vectors[:, 0], F.normalize(means, dim=1), atol=1e-5)
-    assert torch.allclose(method.prototypes[1].vectors.norm(dim=2), torch.ones(CLASSES, 1), atol=1e-5)
+    h = x
+    for block, prototypes in zip(method.blocks, method.prototypes, strict=True):
+        h = F.relu(block.affine(h))
+        means = torch.stack([(F.normalize(h, dim=1)[y == c]).mean(0) for c in range(CLASSES)])
+        assert torch.allclose(prototypes.vectors[:, 0], F.normalize(means, dim=1), atol=1e-5)
 
 
-def test_prototypes_have_a_learning_rate_of_their_own_and_no_decay() -> None:
+def test_prototypes_have_their_own_learning_rate_and_no_weight_decay() -> None:
     method = mlp(prototype_learning_rate=5.0)
     _, prototypes = method.parameter_groups(method.stages(1)[0])["block0"]
     assert (prototypes.learning_rate, prototypes.weight_decay) == (5.0, 0.0)
@@ -204,7 +205,7 @@ def test_prototypes_have_a_learning_rate_of_their_own_and_no_decay() -> None:
 
 
 @pytest.mark.parametrize("update", ["gradient", "class_means", "shadow", "smoothed"])
-def test_every_way_of_learning_prototypes_learns_digits(update: str, digits: DataSet) -> None:
+def test_every_prototype_update_learns_digits(update: str, digits: DataSet) -> None:
     net = create_network("mlp", digits.in_shape, 10, widths=(64, 64))
     method = create_method(
         "hff", net, 10, prototype_update=update, prototype_decay=0.9, prototypes_per_class=2
@@ -235,15 +236,12 @@ def test_prototypes_approach_their_class_means(digits: DataSet) -> None:
     assert angle() < before - 20
 
 
-@pytest.mark.parametrize("layer_order", ["joint", "greedy"])
-def test_layers_below_never_hear_of_the_loss_above(layer_order: str, digits: DataSet) -> None:
-    """Changing what the second layer is told leaves the first layer bit-identical."""
-
-    def first_layer(temperature_above: float) -> torch.Tensor:
+def test_training_of_the_first_layer_does_not_depend_on_the_second(digits: DataSet) -> None:
+    def first_layer(scale_of_second: float) -> torch.Tensor:
         net = create_network("mlp", digits.in_shape, 10, widths=(32, 32))
-        method = create_method("hff", net, 10, layer_order=layer_order)
+        method = create_method("hff", net, 10)
         with torch.no_grad():
-            method.block(1).affine.weight.mul_(temperature_above)
+            method.block(1).affine.weight.mul_(scale_of_second)
         fit(method, digits, Settings(epochs=1, batch_size=64))
         return method.block(0).affine.weight.detach()
 

@@ -1,4 +1,4 @@
-"""Layer Collaboration: what each layer counts on, and that no gradient crosses."""
+"""Layer Collaboration: losses and gradients with the goodness of other layers."""
 
 import math
 
@@ -31,7 +31,7 @@ def batch(size: int = 16) -> Batch:
 
 
 def walk(method: LayerCollab, h: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """The unit-power inputs and the activities of all layers, written out."""
+    """The unit-power inputs and the activities of all layers."""
     inputs, activities = [], []
     for block in method.blocks:
         inputs.append(h / h.square().mean(1, keepdim=True).sqrt())
@@ -43,7 +43,7 @@ def walk(method: LayerCollab, h: Tensor) -> tuple[list[Tensor], list[Tensor]]:
 @pytest.mark.parametrize("collaboration", ["full", "causal"])
 @pytest.mark.parametrize("goodness", ["mean", "sum"])
 def test_losses_and_gradients_in_closed_form(collaboration: str, goodness: str) -> None:
-    """dL/dW_i = sum_n p_n dG_i/dW_i, where the other layers have a say in p_n but get no gradient."""
+    """dL/dW_i = sum_n p_n dG_i/dW_i, where p_n depends on the other layers, which get no gradient."""
     method = mlp(collaboration=collaboration, goodness=goodness, threshold=0.7, sharpness=1.5)
     given = batch()
     h = method.training_inputs(given)
@@ -54,9 +54,9 @@ def test_losses_and_gradients_in_closed_form(collaboration: str, goodness: str) 
     stage = method.stages(1)[0]
     losses = {group: float(loss) for group, loss in method.update(given, stage)}
     for layer, width in enumerate(WIDTHS):
-        counted = range(3) if collaboration == "full" else range(layer + 1)
-        total = torch.stack([squares[t] for t in counted]).sum(0)
-        theta = 0.7 * sum(WIDTHS[t] if goodness == "sum" else 1 for t in counted)
+        layers = range(3) if collaboration == "full" else range(layer + 1)
+        total = torch.stack([squares[t] for t in layers]).sum(0)
+        theta = 0.7 * sum(WIDTHS[t] if goodness == "sum" else 1 for t in layers)
         logit = 1.5 * (total - theta)
         loss = F.softplus(-logit[:size]).mean() + F.softplus(logit[size:]).mean()
         assert losses[f"block{layer}"] == pytest.approx(float(loss), rel=1e-4)
@@ -68,7 +68,7 @@ def test_losses_and_gradients_in_closed_form(collaboration: str, goodness: str) 
         assert torch.allclose(gradient, expected, atol=1e-5)
 
 
-def test_one_layer_alone_is_forward_forward() -> None:
+def test_a_single_layer_is_forward_forward() -> None:
     net = create_network("mlp", (5,), CLASSES, widths=(7,))
     collaborative, plain = create_method("layer_collab", net, CLASSES), create_method("ff", net, CLASSES)
     given = batch()
@@ -81,22 +81,24 @@ def test_one_layer_alone_is_forward_forward() -> None:
         assert torch.allclose(a.grad, b.grad, atol=1e-6)
 
 
-@pytest.mark.parametrize(("collaboration", "hears"), [("full", True), ("causal", False)])
-def test_a_lower_layer_hears_of_theupper_layers_ones_only_when_full(collaboration: str, hears: bool) -> None:
+@pytest.mark.parametrize(("collaboration", "depends"), [("full", True), ("causal", False)])
+def test_the_first_layer_depends_on_upper_layers_only_with_full_collaboration(
+    collaboration: str, depends: bool
+) -> None:
     def lowest_gradient(scale: float) -> Tensor:
         method = mlp(collaboration=collaboration)
         with torch.no_grad():
             method.block(2).affine.weight.mul_(scale)
-        next(iter(method.update(batch_of_its_own, method.stages(1)[0])))
+        next(iter(method.update(given, method.stages(1)[0])))
         gradient = method.block(0).affine.weight.grad
         assert gradient is not None
         return gradient
 
-    batch_of_its_own = batch()
-    assert torch.equal(lowest_gradient(1.0), lowest_gradient(2.0)) is not hears
+    given = batch()
+    assert torch.equal(lowest_gradient(1.0), lowest_gradient(2.0)) is not depends
 
 
-def test_positives_that_other_layers_have_settled_push_no_more() -> None:
+def test_positives_above_the_threshold_have_no_gradient() -> None:
     method = mlp(sharpness=1.0)
     with torch.no_grad():
         method.block(0).affine.bias.fill_(100.0)
@@ -105,7 +107,7 @@ def test_positives_that_other_layers_have_settled_push_no_more() -> None:
     groups = method.update(given, method.stages(1)[0])
     next(groups)
     next(groups)
-    # All totals are far above the threshold: positives push no more, negatives push with full force.
+    # All totals are far above the threshold: positives have no gradient, negatives have the full one.
     inputs, activities = walk(method, h)
     pushed = (2 / 6 / 16 * activities[1][16:]).T @ inputs[1][16:]
     gradient = method.block(1).affine.weight.grad
@@ -113,7 +115,7 @@ def test_positives_that_other_layers_have_settled_push_no_more() -> None:
     assert torch.allclose(gradient, pushed, atol=1e-4)
 
 
-def test_the_others_goodness_is_of_before_any_layer_stepped() -> None:
+def test_goodness_is_computed_before_any_optimizer_step() -> None:
     given = batch()
 
     def losses(*, disturb: bool) -> list[float]:
@@ -128,11 +130,11 @@ def test_the_others_goodness_is_of_before_any_layer_stepped() -> None:
 
     undisturbed = losses(disturb=False)
     assert losses(disturb=True) == undisturbed
-    # The total of all layers is one number, whichever layer learns from it.
+    # All layers have the same total.
     assert max(undisturbed) == pytest.approx(min(undisturbed))
 
 
-def test_the_threshold_grows_with_the_layers_that_count() -> None:
+def test_the_threshold_grows_with_the_number_of_layers() -> None:
     zero = torch.zeros(3)
     for collaboration, layers in (("full", [3, 3, 3]), ("causal", [1, 2, 3])):
         method = mlp(collaboration=collaboration, threshold=2.0, sharpness=0.5)
@@ -144,19 +146,19 @@ def test_the_threshold_grows_with_the_layers_that_count() -> None:
     assert [sums.units(layer) for layer in range(3)] == [7, 13, 21]
 
 
-def test_all_layers_vote_the_first_included() -> None:
+def test_all_layers_predict_including_the_first() -> None:
     method = mlp().eval()
     x = torch.randn(6, 5)
     layers = [scores for _, scores in method.layer_scores(x)]
     assert len(layers) == 3
     assert torch.allclose(method(x), torch.stack(layers).mean(0))
-    labelled = torch.cat([x, 10.0 * F.one_hot(torch.full((6,), 2), CLASSES)], 1)
-    _, activities = walk(method, labelled)
+    labeled = torch.cat([x, 10.0 * F.one_hot(torch.full((6,), 2), CLASSES)], 1)
+    _, activities = walk(method, labeled)
     for scores, activity in zip(layers, activities, strict=True):
         assert torch.allclose(scores[:, 2], activity.square().mean(1), atol=1e-5)
 
 
-def test_greedy_layers_count_on_the_layers_at_rest() -> None:
+def test_greedy_layers_use_the_goodness_of_frozen_layers() -> None:
     method = mlp(layer_order="greedy", collaboration="causal")
     first, second, third = method.stages(2)
     assert [stage.blocks for stage in (first, second, third)] == [(0,), (1,), (2,)]
@@ -174,7 +176,7 @@ def test_greedy_layers_count_on_the_layers_at_rest() -> None:
     "options",
     [{"collaboration": "causal"}, {"collaboration": "causal", "layer_order": "greedy"}],
 )
-def test_every_option_learns_digits(options: dict[str, object], digits: DataSet) -> None:
+def test_causal_collaboration_learns_digits(options: dict[str, object], digits: DataSet) -> None:
     net = create_network("mlp", digits.in_shape, 10, widths=(64, 64))
     summary = fit(
         create_method("layer_collab", net, 10, **options), digits, Settings(epochs=4, batch_size=32)
@@ -182,7 +184,7 @@ def test_every_option_learns_digits(options: dict[str, object], digits: DataSet)
     assert summary["read_out_accuracy"] > 0.8
 
 
-def test_refusals() -> None:
+def test_invalid_options_raise_a_user_error() -> None:
     with pytest.raises(UserError, match="set collaboration to causal or layer_order to joint"):
         mlp(layer_order="greedy")
     with pytest.raises(UserError, match="Layer Collaboration trains linear layers only"):

@@ -28,22 +28,22 @@ def batch() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_similarities_by_hand() -> None:
-    """Less their means the rows are (-1, 0, 1), (2, -2, 0) and (1, 0, -1)."""
+    """Minus their means, the rows are (-1, 0, 1), (2, -2, 0) and (1, 0, -1)."""
     h = torch.tensor([[1.0, 2.0, 3.0], [4.0, 0.0, 2.0], [9.0, 8.0, 7.0]])
     expected = torch.tensor([[1.0, -0.5, -1.0], [-0.5, 1.0, 0.5], [-1.0, 0.5, 1.0]])
     assert torch.allclose(functional.similarity_matrix(h), expected, atol=1e-6)
     assert torch.allclose(functional.similarity_matrix(5 * h + 3), expected, atol=1e-6)
 
 
-def test_similarities_of_labels() -> None:
-    """Samples of a class are alike; those of two classes have the cosine -1/(C - 1)."""
+def test_similarities_of_labels_by_hand() -> None:
+    """Samples of one class have the cosine 1; those of two classes have -1/(C - 1)."""
     y = torch.tensor([0, 2, 2, 1])
     expected = torch.where(y[:, None] == y, 1.0, -1 / 2)
     assert torch.allclose(functional.similarity_matrix(F.one_hot(y, 3).float()), expected, atol=1e-6)
 
 
 def test_similarity_matching_by_hand() -> None:
-    """Opposite features of one class: the two entries off the diagonal are each 2 too low, of four."""
+    """Opposite features of one class: two of the four entries differ by 2."""
     h = torch.tensor([[1.0, 0.0], [0.0, 1.0]], requires_grad=True)
     targets = torch.tensor([[1.0, 0.0], [1.0, 0.0]], requires_grad=True)
     loss = functional.similarity_matching_loss(h, targets)
@@ -52,7 +52,7 @@ def test_similarity_matching_by_hand() -> None:
     assert targets.grad is None
 
 
-def test_a_silent_sample_is_like_no_other_and_breaks_no_gradient() -> None:
+def test_a_zero_sample_has_similarity_zero_and_finite_gradients() -> None:
     h = torch.tensor([[0.0, 0.0, 0.0], [1.0, 2.0, 3.0]], requires_grad=True)
     matrix = functional.similarity_matrix(h)
     matrix.sum().backward()
@@ -60,7 +60,7 @@ def test_a_silent_sample_is_like_no_other_and_breaks_no_gradient() -> None:
     assert torch.isfinite(h.grad).all()
 
 
-def test_a_constant_channel_breaks_no_gradient() -> None:
+def test_a_constant_channel_has_finite_gradients() -> None:
     h = torch.randn(3, 4, 5, 5)
     h[:, 0] = 0
     h.requires_grad_()
@@ -68,7 +68,7 @@ def test_a_constant_channel_breaks_no_gradient() -> None:
     assert torch.isfinite(h.grad).all()
 
 
-def test_a_map_is_compared_by_its_spread_and_not_by_its_mean() -> None:
+def test_maps_are_compared_by_standard_deviations() -> None:
     h = torch.randn(2, 4, 3, 3)
     deviations = h - h.mean((2, 3), keepdim=True)
     assert torch.allclose(vectors(h), (deviations.square().sum((2, 3)) / 8).sqrt(), atol=1e-6)
@@ -90,7 +90,7 @@ def test_a_map_is_compared_by_its_spread_and_not_by_its_mean() -> None:
         ((900,), 10, (900,)),
     ],
 )
-def test_a_map_is_halved_in_turn_until_the_decoder_can_read_it(
+def test_pooling_halves_height_and_width_in_turn(
     shape: tuple[int, ...], most: int, left: tuple[int, ...]
 ) -> None:
     pool, pooled = pooling(shape, most)
@@ -104,8 +104,8 @@ def test_pooling_averages() -> None:
 
 
 @pytest.mark.parametrize(("loss", "weight"), [("predsim", 0.99), ("pred", 0.0), ("sim", 1.0)])
-def test_the_weight_lies_on_the_similarity(loss: str, weight: float) -> None:
-    """The loss stated anew on the un-dropped activity: (1 - beta) cross-entropy + beta MSE of cosines."""
+def test_losses_and_gradients_written_out(loss: str, weight: float) -> None:
+    """(1 - beta) cross-entropy + beta MSE of cosines, on the activity before dropout."""
     method = small(dropout=0.9, loss=loss)
     x, y = batch()
     block, head = method.block(0), method.heads[0]
@@ -127,7 +127,7 @@ def test_the_weight_lies_on_the_similarity(loss: str, weight: float) -> None:
     assert torch.allclose(block.affine.weight.grad, gradient, atol=1e-6)
 
 
-def test_the_prediction_starts_at_zero_and_the_similarity_does_not() -> None:
+def test_the_prediction_starts_without_gradient_and_the_similarity_does_not() -> None:
     x, y = batch()
     only_prediction = small(loss="pred")
     loss, _ = only_prediction.layer_step(0, x, Batch(x, y))
@@ -139,7 +139,7 @@ def test_the_prediction_starts_at_zero_and_the_similarity_does_not() -> None:
     assert both(x).eq(0).all()
 
 
-def test_only_what_is_handed_on_is_dropped() -> None:
+def test_dropout_applies_to_the_output_only() -> None:
     method = small(widths=(400,), dropout=0.5).train()
     x, y = batch()
     _, output = method.layer_step(0, x, Batch(x, y))
@@ -150,7 +150,7 @@ def test_only_what_is_handed_on_is_dropped() -> None:
     assert torch.equal(method.eval().forward_block(0, x), a)
 
 
-def test_the_map_is_judged_before_pooling_and_dropped_by_whole_channels() -> None:
+def test_the_loss_uses_the_map_before_pooling_and_dropout_drops_channels() -> None:
     method = create_method(
         "local_errors", create_network("cnn", (2, 8, 8), 3, channels=(64,), dropout=0.5), 3
     )
@@ -164,7 +164,7 @@ def test_the_map_is_judged_before_pooling_and_dropped_by_whole_channels() -> Non
     assert torch.allclose(output, 2 * whole * alive[:, :, None, None])
 
 
-def test_a_norm_behind_the_pooling_learns() -> None:
+def test_a_norm_after_the_pooling_has_a_gradient() -> None:
     net = create_network("cnn", (2, 8, 8), 3, channels=(4,), norm="batch", norm_at="output")
     method = create_method("local_errors", net, 3)
     x = torch.randn(6, 2, 8, 8)
@@ -172,7 +172,7 @@ def test_a_norm_behind_the_pooling_learns() -> None:
     assert method.block(0).norm.weight.grad.ne(0).any()
 
 
-def test_the_classifier_learns_on_detached_features() -> None:
+def test_the_loss_of_the_classifier_touches_only_the_classifier() -> None:
     method = small()
     x, y = batch()
     torch.nn.init.normal_(method.classifier.weight)
@@ -186,7 +186,7 @@ def test_the_classifier_learns_on_detached_features() -> None:
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("bio", [False, True])
-def test_every_loss_lowers_itself(loss: str, bio: bool) -> None:
+def test_training_reduces_every_loss(loss: str, bio: bool) -> None:
     for method, shape in ((small(loss=loss, bio=bio), (6,)), (convolutional(loss=loss, bio=bio), (2, 8, 8))):
         x, y = torch.randn(12, *shape), torch.arange(12) % 3
         learned = [
@@ -202,7 +202,7 @@ def test_every_loss_lowers_itself(loss: str, bio: bool) -> None:
         assert losses[-1] < 0.8 * losses[0]
 
 
-def test_bio_states_the_losses_on_codes() -> None:
+def test_losses_and_scores_of_bio_written_out() -> None:
     method = small(bio=True, code_dim=8, similarity_weight=0.25)
     x, y = batch()
     head = method.heads[0]
@@ -220,7 +220,7 @@ def test_bio_states_the_losses_on_codes() -> None:
     assert torch.allclose(method.scores(0, a).log_softmax(1), likelihood.log_softmax(1), atol=1e-5)
 
 
-def test_bio_sends_the_error_through_random_weights_from_the_first_step() -> None:
+def test_bio_sends_the_error_through_random_weights() -> None:
     method = small(bio=True, code_dim=8, loss="pred")
     x, y = batch()
     head, affine = method.heads[0], method.block(0).affine
@@ -232,7 +232,7 @@ def test_bio_sends_the_error_through_random_weights_from_the_first_step() -> Non
     assert torch.allclose(affine.weight.grad, delta.T @ x, atol=1e-6)
 
 
-def test_bio_has_no_comparison_to_learn_and_its_codes_do_not_learn() -> None:
+def test_only_the_prediction_of_bio_has_parameters() -> None:
     assert {name for name, _ in small(bio=True).heads[0].named_parameters()} == {
         "decoder.weight",
         "decoder.bias",
@@ -241,7 +241,7 @@ def test_bio_has_no_comparison_to_learn_and_its_codes_do_not_learn() -> None:
     assert small(bio=True).heads[0].codes.shape == (3, 128)
 
 
-def test_layers_score_where_they_predict() -> None:
+def test_layers_have_scores_if_they_predict() -> None:
     x, _ = batch()
     assert [layer for layer, _ in small().eval().layer_scores(x)] == [0, 1]
     assert [layer for layer, _ in small(loss="sim").eval().layer_scores(x)] == [1]
@@ -257,6 +257,6 @@ def test_layers_score_where_they_predict() -> None:
         ({"loss": "sim", "read_out": "mean"}, "only the classifier on top"),
     ],
 )
-def test_refusals(options: dict[str, object], message: str) -> None:
+def test_invalid_options_raise_a_user_error(options: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
         small(**options)

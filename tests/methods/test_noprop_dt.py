@@ -1,4 +1,4 @@
-"""NoProp-DT: the noise, the denoiser and the losses against what the equations say."""
+"""NoProp-DT: noise, denoiser and losses against their equations."""
 
 import itertools
 import math
@@ -30,7 +30,7 @@ def batch(size: int = 6, step: int = 0, shape: tuple[int, ...] = (5,)) -> Batch:
     return Batch(x, torch.arange(size) % CLASSES, torch.arange(size), (0, 0, 0, step))
 
 
-def test_the_signal_grows_from_nothing_to_the_cap() -> None:
+def test_the_share_of_the_signal_grows_from_zero_to_the_cap() -> None:
     shares = signal_shares(2, 3.0)
     # SNR 3 is a share of 3/4, the square of sin 60 degrees; half the way is 30 degrees.
     assert shares == pytest.approx([0, 0.25, 0.75])
@@ -38,39 +38,39 @@ def test_the_signal_grows_from_nothing_to_the_cap() -> None:
     assert ten[0] == 0
     assert ten[10] / (1 - ten[10]) == pytest.approx(100)
     assert all(a < b for a, b in itertools.pairwise(ten))
-    # However many the steps, each adds signal: a clamp would leave blocks without a loss.
+    # Every step adds signal, even if there are many: otherwise blocks would have no loss.
     many = signal_shares(100, 100.0)
     assert all(a < b for a, b in itertools.pairwise(many))
 
 
 def test_denoising_weights_by_hand() -> None:
-    # From pure noise nothing is kept, and what comes is the noised guess itself.
+    # Nothing of pure noise is kept: the result is the guess plus noise.
     assert denoising_weights(0.0, 0.36) == pytest.approx((0.6, 0.0, 0.8))
     # before 1/4, after 3/4: kept 1/3, fresh (2/3) / (3/4) = 8/9.
-    toward, keep, stir = denoising_weights(0.25, 0.75)
+    toward, keep, noise = denoising_weights(0.25, 0.75)
     assert toward == pytest.approx(math.sqrt(0.75) * 8 / 9)
     assert keep == pytest.approx(math.sqrt(1 / 3) / 3)
-    assert stir == pytest.approx(math.sqrt(2 / 9))
+    assert noise == pytest.approx(math.sqrt(2 / 9))
 
 
-def test_denoising_with_the_truth_keeps_to_the_process() -> None:
+def test_denoising_with_the_true_embedding_keeps_the_distribution() -> None:
     shares = signal_shares(10, 100.0)
     mean, variance = 0.0, 1.0
     for before, after in itertools.pairwise(shares):
-        toward, keep, stir = denoising_weights(before, after)
-        mean, variance = toward + keep * mean, keep**2 * variance + stir**2
+        toward, keep, noise = denoising_weights(before, after)
+        mean, variance = toward + keep * mean, keep**2 * variance + noise**2
         assert mean == pytest.approx(math.sqrt(after))
         assert variance == pytest.approx(1 - after)
 
 
-def test_noise_is_drawn_around_the_embedding() -> None:
+def test_mean_and_covariance_of_the_noise() -> None:
     method = noprop(embedding="learned", embedding_dim=3)
     many = Batch(torch.zeros(20000, 5), torch.full((20000,), 2), torch.arange(20000), (0, 0, 0, 0))
     z = method.noisy(2, many, 0).detach()
     share = method.signal[2]
     assert torch.allclose(z.mean(0), math.sqrt(share) * method.embedding[2], atol=0.03)
     assert torch.allclose(torch.cov(z.T), (1 - share) * torch.eye(3), atol=0.03)
-    # Other blocks, steps and batches get noise of their own; a sample's does not depend on its batch.
+    # Each block has its own noise; the noise of a sample does not depend on the rest of the batch.
     assert not torch.equal(z, method.noisy(2, many, 1))
     part = Batch(many.x[5:9], many.y[5:9], many.index[5:9], many.key)
     assert torch.equal(z[5:9], method.noisy(2, part, 0))
@@ -91,7 +91,7 @@ def test_the_loss_of_a_block_written_out(block: int) -> None:
     assert torch.allclose(method.denoising_loss(block, one), expected)
 
 
-def test_what_the_blocks_share_learns_with_each_of_them() -> None:
+def test_shared_parameters_learn_with_each_block() -> None:
     method = noprop(embedding="learned").eval()
     stage, one = method.stages(1)[0], batch()
     blocks = []
@@ -107,7 +107,7 @@ def test_what_the_blocks_share_learns_with_each_of_them() -> None:
             layer = group_layer(group)
             assert layer is not None
             blocks.append(layer)
-            # Only this block and what is shared is touched.
+            # Only this block and shared parameters have gradients.
             assert all(p.grad is not None for p in method.blocks[layer].parameters())
             others = [other for n, other in enumerate(method.blocks) if n != layer]
             assert all(p.grad is None for other in others for p in other.parameters())
@@ -116,8 +116,8 @@ def test_what_the_blocks_share_learns_with_each_of_them() -> None:
     assert blocks == [0, 1, 2]
 
 
-def test_gradients_of_halves_add_up() -> None:
-    # In evaluation mode, for batch norm relates the samples of a batch to each other.
+def test_gradients_of_parts_of_a_batch_add_up() -> None:
+    # In evaluation mode, because batch norm relates the samples of a batch to each other.
     method = noprop(embedding="learned").eval()
     stage, one = method.stages(1)[0], batch(8)
 
@@ -131,7 +131,7 @@ def test_gradients_of_halves_add_up() -> None:
         assert torch.allclose(a, b, atol=1e-5)
 
 
-def test_blocks_are_drawn_by_the_key_of_the_batch() -> None:
+def test_the_random_blocks_depend_on_the_key_of_the_batch() -> None:
     method = noprop(steps=6, blocks_per_step=2)
     stage = method.stages(1)[0]
     seen: list[list[str]] = []
@@ -144,7 +144,7 @@ def test_blocks_are_drawn_by_the_key_of_the_batch() -> None:
     assert {block for blocks in seen for block in blocks} == {f"block{n}" for n in range(6)}
 
 
-def test_a_prediction_denoises_step_by_step() -> None:
+def test_a_prediction_written_out() -> None:
     method = noprop(noise_samples=2).eval()
     x = torch.randn(3, 5)
     scores = []
@@ -159,32 +159,32 @@ def test_a_prediction_denoises_step_by_step() -> None:
 
 
 @pytest.mark.parametrize("noise_samples", [0, 1, 3])
-def test_predictions_depend_on_the_sample_alone(noise_samples: int) -> None:
+def test_predictions_depend_only_on_the_sample_and_the_state(noise_samples: int) -> None:
     method = noprop(noise_samples=noise_samples).eval()
     x = torch.randn(7, 5)
     assert torch.allclose(method(x)[4:5], method(x[4:5]), atol=1e-5)
     assert [layer for layer, _ in method.layer_scores(x)] == [0, 1, 2]
     assert method.passes == 3
-    # The draws are part of the weights: a copy predicts the same.
+    # The noise is part of the state: a copy predicts the same.
     other = noprop(noise_samples=noise_samples, embedding="one_hot").eval()
     other.load_state_dict(method.state_dict())
     assert torch.equal(other(x), method(x))
     assert bool(method.noise.any()) == (noise_samples > 0)
 
 
-def test_blocks_that_guess_right_denoise_to_the_right_class() -> None:
+def test_correct_guesses_give_the_correct_class() -> None:
     method = noprop(steps=10).eval()
     torch.nn.init.eye_(method.out.weight)
     torch.nn.init.zeros_(method.out.bias)
 
-    def told(block: int, x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+    def correct(block: int, x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
         return method.embedding[torch.tensor([2, 0, 3]).repeat(len(z) // len(x))]
 
-    method.guess = told  # type: ignore[method-assign]
+    method.guess = correct  # type: ignore[method-assign]
     assert method(torch.randn(3, 5)).argmax(1).tolist() == [2, 0, 3]
 
 
-def test_embeddings() -> None:
+def test_initial_embeddings() -> None:
     assert torch.equal(noprop().embedding, torch.eye(CLASSES))
     assert not noprop().embedding.requires_grad
     learned = noprop(embedding="learned", embedding_dim=9).embedding.detach()
@@ -195,7 +195,7 @@ def test_embeddings() -> None:
 @pytest.mark.parametrize("shape", [(5,), (1, 4, 4)])
 def test_prototypes_start_from_the_image_nearest_to_the_class_mean(shape: tuple[int, ...]) -> None:
     method = noprop(shape, embedding="prototype")
-    # Class 3 has no sample, so it keeps its start.
+    # Class 3 has no sample, so it keeps its initial embedding.
     steps = [batch(8, step, shape) for step in range(3)]
     steps = [Batch(one.x, one.y % 3, one.index, one.key) for one in steps]
     before = method.embedding.detach().clone()
@@ -212,7 +212,7 @@ def test_prototypes_start_from_the_image_nearest_to_the_class_mean(shape: tuple[
     assert torch.equal(fixed.embedding, torch.eye(CLASSES))
 
 
-def test_paths_of_a_denoiser() -> None:
+def test_widths_of_a_denoiser() -> None:
     def widths(path: torch.nn.Sequential) -> list[int]:
         return [block.row.width for block in path]
 
@@ -221,14 +221,14 @@ def test_paths_of_a_denoiser() -> None:
     assert widths(plain.label) == [256]
     assert widths(plain.residual) == [256, 256]
     assert widths(plain.fusion) == [256, 128, CLASSES]
-    # The paper's table ends in such a row already.
+    # The paper's network already ends in such a row.
     table = create_network("noprop", (1, 8, 8), CLASSES, width_factor=1 / 8)
     own = Denoiser(table, (1, 8, 8), CLASSES, 256)
     assert widths(own.image) == widths(own.label) == [row.width for row in table.rows] == [4, 8, 16, 32]
     assert own(torch.randn(3, 1, 8, 8), torch.randn(6, 64)).shape == (6, CLASSES)
 
 
-def test_mistakes_are_refused() -> None:
+def test_invalid_options_raise_a_user_error() -> None:
     for option, value in {
         "steps": 0,
         "embedding_dim": 0,
@@ -243,5 +243,3 @@ def test_mistakes_are_refused() -> None:
     method = noprop()
     with pytest.raises(UserError, match="change batch_size"):
         list(method.update(batch(1), method.stages(1)[0]))
-    with pytest.raises(UserError, match="no local step"):
-        method.layer_step(0, torch.zeros(2, 5), Batch(torch.zeros(2, 5), torch.zeros(2)))

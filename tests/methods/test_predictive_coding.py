@@ -1,4 +1,4 @@
-"""Predictive coding against numbers worked by hand, the energy that it descends, and backpropagation."""
+"""Predictive coding against numbers by hand, its energy, and backpropagation."""
 
 from itertools import pairwise
 from typing import Any
@@ -49,7 +49,7 @@ def gradients(method: PredictiveCoding, batch: Batch) -> list[Tensor]:
 
 
 def energy(method: PredictiveCoding, x: Tensor, hidden: list[Tensor], target: Tensor) -> Tensor:
-    """Summed over samples and layers, as the papers write it."""
+    """The energy as in the papers, summed over samples and layers."""
     total = x.new_zeros(())
     *lower, last = method.blocks
     for block, below, activity in zip(lower, [x, *hidden[:-1]], hidden, strict=True):
@@ -61,7 +61,7 @@ def energy(method: PredictiveCoding, x: Tensor, hidden: list[Tensor], target: Te
 
 
 def settled(method: PredictiveCoding, batch: Batch, nudge: float) -> tuple[list[Tensor], Tensor]:
-    """Activities after gradient descent with momentum on the whole energy, and the clamped output."""
+    """Activities after gradient descent with momentum on the energy, and the target of the output."""
     hidden: list[Tensor] = []
     h = batch.x
     for block in method.blocks:
@@ -73,8 +73,11 @@ def settled(method: PredictiveCoding, batch: Batch, nudge: float) -> tuple[list[
     momenta = [torch.zeros_like(h) for h in hidden]
     for _ in range(method.inference_steps):
         leaves = [h.detach().requires_grad_() for h in hidden]
-        slopes = torch.autograd.grad(energy(method, batch.x, leaves, target), leaves)
-        momenta = [method.inference_momentum * m + slope for m, slope in zip(momenta, slopes, strict=True)]
+        derivatives = torch.autograd.grad(energy(method, batch.x, leaves, target), leaves)
+        momenta = [
+            method.inference_momentum * m + derivative
+            for m, derivative in zip(momenta, derivatives, strict=True)
+        ]
         hidden = [h - method.inference_rate * m for h, m in zip(hidden, momenta, strict=True)]
     return hidden, target
 
@@ -82,7 +85,7 @@ def settled(method: PredictiveCoding, batch: Batch, nudge: float) -> tuple[list[
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("output", ["squared", "cross_entropy"])
 @pytest.mark.parametrize("nudge", [1.0, 0.3, -0.3])
-def test_activities_descend_the_energy_and_weights_follow_its_mean(
+def test_activities_and_weights_follow_the_gradient_of_the_energy(
     name: str, output: str, nudge: float
 ) -> None:
     method = make(
@@ -101,7 +104,7 @@ def test_activities_descend_the_energy_and_weights_follow_its_mean(
         assert torch.allclose(ours, theirs, atol=1e-12)
 
 
-def test_a_step_of_inference_worked_by_hand() -> None:
+def test_an_inference_step_by_hand() -> None:
     net = Network("tiny", (1,), (AffineRow("linear", 1, activation="identity"),))
     method = make(net, 2, inference_steps=1, inference_rate=0.1)
     with torch.no_grad():
@@ -110,8 +113,8 @@ def test_a_step_of_inference_worked_by_hand() -> None:
         ):
             parameter.copy_(torch.tensor(value))
     one = Batch(torch.ones(1, 1, dtype=torch.float64), torch.tensor([0]), torch.tensor([0]), (0, 0, 0, 0))
-    # h = 0.5 predicts (0.5, 0.25), the errors of the label (1, 0) are (0.5, -0.25), and h moves by a tenth of
-    # 1 * 0.5 - 0.5 * 0.25 = 0.375, to 0.5375; there the errors are 0.0375 and (0.4625, -0.26875).
+    # h = 0.5 predicts (0.5, 0.25), so the errors for label (1, 0) are (0.5, -0.25). h moves by a tenth of
+    # 1 * 0.5 - 0.5 * 0.25 = 0.375 to 0.5375, where the errors are 0.0375 and (0.4625, -0.26875).
     first, first_bias, second, second_bias = gradients(method, one)
     assert (first.item(), first_bias.item()) == (pytest.approx(-0.0375), pytest.approx(-0.0375))
     assert second.flatten().tolist() == pytest.approx([-0.4625 * 0.5375, 0.26875 * 0.5375])
@@ -123,10 +126,10 @@ def test_a_step_of_inference_worked_by_hand() -> None:
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("output", ["squared", "cross_entropy"])
 @pytest.mark.parametrize(("rate", "steps"), [(0.2, 200), (1.0, 3)])
-def test_with_fixed_predictions_the_update_is_backpropagations(
+def test_with_fixed_predictions_the_update_equals_backpropagation(
     name: str, output: str, rate: float, steps: int
 ) -> None:
-    """In the limit of many small steps; and of full steps, as many as there are hidden layers."""
+    """After many small steps, and after one full step for each hidden layer."""
     method = make(
         NETWORKS[name],
         variant="fixed_prediction",
@@ -155,7 +158,7 @@ def test_standard_predictive_coding_is_not_backpropagation() -> None:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_the_energy_falls_with_every_step_of_inference(name: str) -> None:
+def test_the_energy_decreases_with_every_inference_step(name: str) -> None:
     method = make(NETWORKS[name], inference_rate=0.1)
     batch = batch_for(NETWORKS[name])
     with torch.no_grad():
@@ -173,7 +176,7 @@ def make_steps(method: PredictiveCoding, steps: int) -> PredictiveCoding:
 
 
 @pytest.mark.parametrize("variant", ["standard", "fixed_prediction"])
-def test_the_error_comes_down_one_block_a_step(variant: str) -> None:
+def test_the_error_moves_down_one_block_per_step(variant: str) -> None:
     net = NETWORKS["mlp"]
     for steps in range(1, 5):
         method = make(net, variant=variant, inference_steps=steps)
@@ -182,8 +185,8 @@ def test_the_error_comes_down_one_block_a_step(variant: str) -> None:
         assert reached == [layer >= 3 - steps for layer in range(4)]
 
 
-def test_incremental_weights_step_after_every_step_of_inference() -> None:
-    """Two steps by hand, with a plain optimiser that subtracts a tenth of the gradient."""
+def test_incremental_learns_after_every_inference_step() -> None:
+    """Two steps written out, with an optimizer that subtracts a tenth of the gradient."""
     net = NETWORKS["mlp"]
     method = make(net, variant="incremental", inference_steps=2, inference_rate=0.2)
     twin = make(net, inference_steps=1, inference_rate=0.2)
@@ -195,21 +198,23 @@ def test_incremental_weights_step_after_every_step_of_inference() -> None:
         assert group == "network"
         if groups == 2:
             leaves = [h.detach().requires_grad_() for h in hidden]
-            slopes = torch.autograd.grad(energy(twin, batch.x, leaves, target), leaves)
-            hidden = [h - 0.2 * slope for h, slope in zip(hidden, slopes, strict=True)]
+            derivatives = torch.autograd.grad(energy(twin, batch.x, leaves, target), leaves)
+            hidden = [h - 0.2 * derivative for h, derivative in zip(hidden, derivatives, strict=True)]
         mean = energy(twin, batch.x, hidden, target) / len(batch.y)
         expected = torch.autograd.grad(mean, list(twin.parameters()))
         with torch.no_grad():
-            for parameter, other, slope in zip(method.parameters(), twin.parameters(), expected, strict=True):
+            for parameter, other, derivative in zip(
+                method.parameters(), twin.parameters(), expected, strict=True
+            ):
                 assert parameter.grad is not None
-                assert torch.allclose(parameter.grad, slope, atol=1e-12)
+                assert torch.allclose(parameter.grad, derivative, atol=1e-12)
                 parameter -= 0.1 * parameter.grad
-                other -= 0.1 * slope
+                other -= 0.1 * derivative
                 parameter.grad = None
     assert groups == 2
 
 
-def test_incremental_takes_as_many_optimiser_steps_as_inference_steps() -> None:
+def test_incremental_takes_one_optimizer_step_per_inference_step() -> None:
     net = NETWORKS["mlp"]
     for steps in (1, 5):
         method = make(net, variant="incremental", inference_steps=steps)
@@ -228,7 +233,7 @@ def test_centered_nudging_is_the_mean_of_both_signs() -> None:
     assert not torch.allclose(pushed[0], pulled[0], rtol=0.01)
 
 
-def test_a_prediction_is_one_forward_pass_and_the_loss_is_its_own() -> None:
+def test_scores_and_loss_are_those_of_the_forward_pass() -> None:
     net = NETWORKS["cnn"]
     batch = batch_for(net)
     for output in ("squared", "cross_entropy"):
@@ -244,14 +249,14 @@ def test_a_prediction_is_one_forward_pass_and_the_loss_is_its_own() -> None:
 
 
 @pytest.mark.parametrize("options", [{"norm": "batch"}, {"dropout": 0.1}])
-def test_batch_norm_and_dropout_are_refused(options: dict[str, Any]) -> None:
+def test_batch_norm_and_dropout_are_unsupported(options: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="does not support batch norm and dropout"):
         create_method(
             "predictive_coding", create_network("mlp", (6,), CLASSES, widths=(5,), **options), CLASSES
         )
 
 
-def test_activations_without_a_slope_are_refused() -> None:
+def test_activations_without_a_derivative_are_unsupported() -> None:
     with pytest.raises(UserError, match="another one than 'step'"):
         create_method(
             "predictive_coding", create_network("mlp", (6,), CLASSES, widths=(5,), activation="step"), CLASSES
@@ -268,6 +273,6 @@ def test_activations_without_a_slope_are_refused() -> None:
         ({"variant": "incremental", "centered": True}, "use standard"),
     ],
 )
-def test_mistakes_are_named(options: dict[str, Any], message: str) -> None:
+def test_invalid_options_raise_a_user_error(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         make(NETWORKS["mlp"], **options)

@@ -22,7 +22,7 @@ def batch() -> Batch:
     return Batch(torch.randn(9, *SHAPE), torch.arange(9) % 3, torch.arange(9), (0, 0, 0, 0))
 
 
-def test_the_loss_is_that_of_a_linear_classifier_on_a_map_pooled_to_2x2() -> None:
+def test_loss_and_gradient_of_a_linear_classifier_written_out() -> None:
     method = small(auxiliary_norm="none")
     x, y = batch().x, batch().y
     affine, linear = method.block(0).affine, method.heads[0][-1]
@@ -39,7 +39,9 @@ def test_the_loss_is_that_of_a_linear_classifier_on_a_map_pooled_to_2x2() -> Non
 
 @pytest.mark.parametrize(("layers", "width", "widths"), [(0, None, []), (1, None, [4]), (2, 7, [7, 7])])
 @pytest.mark.parametrize("norm", ["none", "batch"])
-def test_the_auxiliary_classifier(layers: int, width: int | None, widths: list[int], norm: str) -> None:
+def test_layers_and_widths_of_the_auxiliary_classifier(
+    layers: int, width: int | None, widths: list[int], norm: str
+) -> None:
     method = small(auxiliary_layers=layers, auxiliary_width=width, auxiliary_norm=norm)
     *hidden, last = method.heads[0]
     blocks = [part for part in hidden if isinstance(part, AffineBlock)]
@@ -49,7 +51,7 @@ def test_the_auxiliary_classifier(layers: int, width: int | None, widths: list[i
     assert last.in_features == 4 * ([4, *widths][-1])
 
 
-def test_the_hidden_layers_stand_before_the_pooling() -> None:
+def test_hidden_convolutions_come_before_the_pooling() -> None:
     method = small(auxiliary_layers=1, auxiliary_norm="none")
     convolution, linear = method.heads[0][0].affine, method.heads[0][-1]
     a = torch.rand(5, 4, 8, 8)
@@ -57,7 +59,7 @@ def test_the_hidden_layers_stand_before_the_pooling() -> None:
     assert torch.allclose(method.scores(0, a), linear(F.avg_pool2d(hidden, 4).flatten(1)), atol=1e-6)
 
 
-def test_the_norm_stands_on_the_pooled_map() -> None:
+def test_the_norm_applies_to_the_pooled_map() -> None:
     method = small(auxiliary_norm="batch").train()
     a = torch.rand(5, 4, 8, 8)
     pooled = F.avg_pool2d(a, 4)
@@ -80,8 +82,8 @@ def test_fully_connected_layers_have_linear_classifiers() -> None:
     assert kinds == [False] * 8 + [True] * 3
 
 
-def test_greedy_trains_one_layer_at_a_time_and_leaves_those_below_untouched() -> None:
-    """With batch norm: neither weights nor running statistics of a finished layer may move."""
+def test_greedy_training_changes_one_layer_at_a_time() -> None:
+    """Neither the weights nor the running statistics of other layers change."""
     method = small(norm="batch", layer_order="greedy", auxiliary_norm="batch")
     stages = method.stages(50)
     assert [(stage.blocks, stage.epochs) for stage in stages] == [((0,), 50), ((1,), 50), ((2,), 50)]
@@ -92,23 +94,12 @@ def test_greedy_trains_one_layer_at_a_time_and_leaves_those_below_untouched() ->
     for group, _ in method.update(batch(), stages[1]):
         assert group == "block1"
         optimizers.step(group, 0.1)
-    moved = {name for name, value in method.state_dict().items() if not torch.equal(value, before[name])}
-    assert moved
-    assert all(name.startswith(("blocks.1.", "heads.1.")) for name in moved)
+    changed = {name for name, value in method.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed
+    assert all(name.startswith(("blocks.1.", "heads.1.")) for name in changed)
 
 
-def test_joint_trains_all_layers_with_each_batch() -> None:
-    method = small()
-    groups = [group for group, _ in method.update(batch(), method.stages(1)[0])]
-    assert groups == ["block0", "block1", "block2"]
-
-
-def test_greedy_layers_may_share_the_epochs() -> None:
-    method = small(layer_order="greedy", greedy_epochs="shared")
-    assert [stage.epochs for stage in method.stages(7)] == [3, 2, 2]
-
-
-def test_the_ensemble_weighs_each_layer_twice_the_one_below() -> None:
+def test_the_mean_doubles_the_weight_with_each_layer() -> None:
     method = small(read_out="mean").eval()
     x = batch().x
     first, second, third = (scores for _, scores in method.layer_scores(x))
@@ -117,16 +108,16 @@ def test_the_ensemble_weighs_each_layer_twice_the_one_below() -> None:
     assert torch.equal(small(read_out=0).eval()(x), first)
 
 
-def test_only_the_classifiers_that_are_read_are_computed() -> None:
+def test_only_the_classifiers_of_the_read_out_are_computed() -> None:
     method = small(auxiliary_layers=1).eval()
-    asked: list[int] = []
+    computed: list[int] = []
     for layer, head in enumerate(method.heads):
-        head.register_forward_hook(lambda *_, layer=layer: asked.append(layer))
+        head.register_forward_hook(lambda *_, layer=layer: computed.append(layer))
     method(batch().x)
-    assert asked == [2]
+    assert computed == [2]
 
 
 @pytest.mark.parametrize("options", [{"auxiliary_layers": -1}, {"grid": 0}, {"auxiliary_width": 0}])
-def test_refusals(options: dict[str, int]) -> None:
+def test_invalid_options_raise_a_user_error(options: dict[str, int]) -> None:
     with pytest.raises(UserError, match="must be at least 1"):
         small(**options)

@@ -1,4 +1,4 @@
-"""SoftHebb: the update by hand and by loops over patches, lengths that tend to one, presets."""
+"""SoftHebb: the update by hand and by loops over patches, lengths that converge to one, presets."""
 
 import math
 
@@ -46,12 +46,12 @@ def by_loops(
     ]
 
 
-def test_a_change_worked_by_hand() -> None:
+def test_a_change_by_hand() -> None:
     method = linear(2, 2, temperature=math.log(3) / 2, rate=0.5, rate_power=2)
     with torch.no_grad():
         method.block(0).affine.weight.copy_(torch.tensor([[3.0, 0.0], [0.0, 2.0]]))
     x = torch.tensor([[1.0, 0.5]])
-    # The units respond with 3 and 1, so their shares are 3/4 and 1/4; the first wins, the second is repelled.
+    # The responses are 3 and 1, so the shares are 3/4 and 1/4; the first unit wins, the second is repelled.
     # 3/4 ((1, 1/2) - 3 (3, 0)) = (-6, 3/8) and -1/4 ((1, 1/2) - 1 (0, 2)) = (-1/4, 3/8), over the largest, 6.
     # Lengths 3 and 2 are 2 and 1 away from one: rates 0.5 * 4 and 0.5 * 1.
     expected = [2 * -1.0, 2 * 0.375 / 6, 0.5 * -0.25 / 6, 0.5 * 0.375 / 6]
@@ -61,7 +61,7 @@ def test_a_change_worked_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("anti_hebbian", "sign"), [(True, -1.0), (False, 1.0)])
-def test_a_convolution_learns_as_the_rule_says_of_its_patches(anti_hebbian: bool, sign: float) -> None:
+def test_the_change_of_a_convolution_by_loops_over_patches(anti_hebbian: bool, sign: float) -> None:
     row = AffineRow("conv", 4, kernel=3, stride=2, padding=1, padding_mode="reflect")
     method = softhebb(
         Network("mine", (2, 5, 5), (row,)),
@@ -82,7 +82,7 @@ def test_a_convolution_learns_as_the_rule_says_of_its_patches(anti_hebbian: bool
     assert torch.allclose(-weight.grad.flatten(1), torch.tensor(expected, dtype=torch.float64), atol=1e-9)
 
 
-def test_the_largest_change_is_the_rate_whatever_the_batch() -> None:
+def test_the_largest_change_is_the_rate() -> None:
     method = linear(6, 5, rate=0.25, rate_power=0)
     for scale in (1e-3, 1.0, 1e3):
         x = scale * torch.randn(8, 6)
@@ -90,7 +90,7 @@ def test_the_largest_change_is_the_rate_whatever_the_batch() -> None:
         assert change.abs().max().item() == pytest.approx(0.25, rel=1e-5)
 
 
-def test_a_rate_of_zero_keeps_the_weights_but_learns_the_norms_of_their_inputs() -> None:
+def test_a_rate_of_zero_updates_only_the_statistics_of_norms() -> None:
     method = softhebb(create_network("cnn", (1, 8, 8), 3, channels=(4, 6)), rate=0)
     drawn = [method.block(layer).affine.weight.clone() for layer in (0, 1)]
     x = 5 + torch.randn(20, 1, 8, 8)
@@ -104,9 +104,9 @@ def test_a_rate_of_zero_keeps_the_weights_but_learns_the_norms_of_their_inputs()
 
 @pytest.mark.parametrize("radius", [25.0, 0.3])
 @pytest.mark.parametrize("anti_hebbian", [True, False])
-def test_lengths_tend_to_one_from_above_and_from_below(radius: float, anti_hebbian: bool) -> None:
-    centres = 3 * torch.randn(4, 12)
-    x = centres.repeat(250, 1) + torch.randn(1000, 12)
+def test_lengths_converge_to_one(radius: float, anti_hebbian: bool) -> None:
+    centers = 3 * torch.randn(4, 12)
+    x = centers.repeat(250, 1) + torch.randn(1000, 12)
     method = linear(12, 6, radius=radius, rate=0.1, rate_power=0.5, temperature=1, anti_hebbian=anti_hebbian)
     stage = method.stages(2)[0]
     method.enter(stage)
@@ -118,14 +118,14 @@ def test_lengths_tend_to_one_from_above_and_from_below(radius: float, anti_hebbi
                 weight.data -= weight.grad
                 weight.grad = None
     won = torch.bincount(method.response(0, method.affine_input(0, x)).argmax(1), minlength=6)
-    # Two units are too many for four clusters; one that hardly wins is repelled rather than taught a length.
+    # Six units are two more than clusters; a unit that hardly ever wins is repelled and has another length.
     lengths = weight.norm(dim=1)[won > 100]
     assert len(lengths) >= 3
     assert torch.allclose(lengths, torch.ones_like(lengths), atol=0.01)
 
 
-def test_a_unit_at_rest_has_unit_length() -> None:
-    """One unit without rivals: its share is 1, the rule is Oja's, and x = w is its fixed point."""
+def test_a_unit_at_unit_length_hardly_changes() -> None:
+    """A single unit has share 1 and follows Oja's rule, with x = w as fixed point."""
     method = linear(3, 1)
     with torch.no_grad():
         method.block(0).affine.weight.copy_(torch.tensor([[0.6, 0.0, 0.8]]))
@@ -135,7 +135,7 @@ def test_a_unit_at_rest_has_unit_length() -> None:
     assert change.abs().max().item() < 0.05
 
 
-def test_lengths_at_the_start() -> None:
+def test_initial_lengths() -> None:
     method = softhebb(create_network("softhebb", (3, 16, 16), 3, width_factor=0.5))
     for layer in range(3):
         lengths = method.block(layer).affine.weight.flatten(1).norm(dim=1)
@@ -145,7 +145,7 @@ def test_lengths_at_the_start() -> None:
     assert all(value == pytest.approx(24, rel=0.05) for value in watched.values())
 
 
-def test_presets_are_those_of_the_published_network_and_can_be_given() -> None:
+def test_presets_and_options_for_each_block() -> None:
     method = softhebb(create_network("softhebb", (3, 16, 16), 3, width_factor=1 / 16))
     assert (method.temperatures, method.rates) == ([1.0, 0.65, 0.25], [0.08, 0.005, 0.01])
     assert method.rate_powers == [0.5] * 3
@@ -162,7 +162,7 @@ def test_presets_are_those_of_the_published_network_and_can_be_given() -> None:
         softhebb(table, block_batch_size=0)
 
 
-def test_any_table_gets_the_norm_and_activation_of_the_rule() -> None:
+def test_norm_and_activation_of_the_network_are_replaced() -> None:
     method = softhebb(create_network("cnn", (3, 8, 8), 3, channels=(4, 4), norm="layer"))
     assert {(b.row.norm, b.row.norm_at, b.row.activation, b.row.bias) for b in method.blocks} == {
         ("batch_plain", "input", "triangle", False)
@@ -173,7 +173,7 @@ def test_any_table_gets_the_norm_and_activation_of_the_rule() -> None:
     assert torch.allclose(x.norm(dim=1), torch.full((6,), math.sqrt(5)), atol=1e-2)
 
 
-def test_norms_gather_statistics_only_while_their_block_learns() -> None:
+def test_norms_update_statistics_only_while_their_block_learns() -> None:
     method = softhebb(create_network("cnn", (3, 8, 8), 3, channels=(4, 4)), layer_order="greedy")
     first, second, read_out = method.stages(2)
 

@@ -1,4 +1,4 @@
-"""Sparse direct feedback: who listens to whom, how loudly, and that the gather is a sparse product."""
+"""Sparse direct feedback: the classes and weights of each unit, and the product with them."""
 
 from typing import Any
 
@@ -21,9 +21,9 @@ CLASSES = 6
 def by_hand(feedback: SparseFeedback) -> Tensor:
     """The sparse weights as a matrix [C, units], entry by entry."""
     matrix = torch.zeros(CLASSES, feedback.units)
-    for listened in range(feedback.index.shape[0]):
+    for entry in range(feedback.index.shape[0]):
         for unit in range(feedback.units):
-            matrix[feedback.index[listened, unit], unit] += feedback.value[listened, unit]
+            matrix[feedback.index[entry, unit], unit] += feedback.value[entry, unit]
     return matrix
 
 
@@ -35,7 +35,7 @@ def sparse(method: DFA, layer: int) -> SparseFeedback:
 
 @pytest.mark.parametrize("listens_to", [1, 2, CLASSES])
 @pytest.mark.parametrize("replicated", [False, True])
-def test_the_gather_is_the_product_with_the_sparse_matrix(listens_to: int, replicated: bool) -> None:
+def test_the_signal_is_the_product_with_the_sparse_matrix(listens_to: int, replicated: bool) -> None:
     feedback = SparseFeedback(CLASSES, (5, 3, 4), replicated=replicated, listens_to=listens_to)
     matrix = by_hand(feedback)
     assert ((matrix != 0).sum(0) == listens_to).all()
@@ -49,20 +49,20 @@ def test_the_gather_is_the_product_with_the_sparse_matrix(listens_to: int, repli
 
 
 @pytest.mark.parametrize("listens_to", [1, 3])
-def test_classes_differ_and_have_equal_chances(listens_to: int) -> None:
+def test_distribution_of_classes_and_weights(listens_to: int) -> None:
     units = 20_000
     feedback = SparseFeedback(CLASSES, (units,), listens_to=listens_to)
     assert feedback.index.shape == feedback.value.shape == (listens_to, units)
     assert all(len(set(column)) == listens_to for column in feedback.index.T[:500].tolist())
-    listeners = F.one_hot(feedback.index, CLASSES).sum((0, 1)) / units
-    assert torch.allclose(listeners, torch.full((CLASSES,), listens_to / CLASSES), atol=0.02)
+    shares = F.one_hot(feedback.index, CLASSES).sum((0, 1)) / units
+    assert torch.allclose(shares, torch.full((CLASSES,), listens_to / CLASSES), atol=0.02)
     bound = (CLASSES * listens_to) ** 0.25 / units**0.5
     assert 0.99 * bound < feedback.value.abs().max() <= bound
     assert feedback.value.std() == pytest.approx(bound / 3**0.5, rel=0.02)
 
 
 @pytest.mark.parametrize("table", ["mlp", "cnn"])
-def test_nothing_but_the_feedback_differs_from_direct_feedback(table: str) -> None:
+def test_with_the_same_feedback_gradients_equal_those_of_dfa(table: str) -> None:
     options: dict[str, dict[str, Any]] = {"mlp": {"widths": (9, 8)}, "cnn": {"channels": (4, 5)}}
     net = create_network(table, (2, 6, 6), CLASSES, **options[table])
     method, dense = create_method("ssdfa", net, CLASSES), create_method("dfa", net, CLASSES)
@@ -79,7 +79,7 @@ def test_nothing_but_the_feedback_differs_from_direct_feedback(table: str) -> No
         assert torch.allclose(mine.grad, theirs.grad, atol=1e-6)
 
 
-def test_memory_does_not_grow_with_the_classes() -> None:
+def test_the_feedback_stores_one_weight_per_unit() -> None:
     method = create_method("ssdfa", create_network("mlp", (5,), CLASSES, widths=(50,)), CLASSES)
     assert isinstance(method, SSDFA)
     assert {name: tuple(b.shape) for name, b in method.feedback.named_buffers()} == {
@@ -89,6 +89,6 @@ def test_memory_does_not_grow_with_the_classes() -> None:
 
 
 @pytest.mark.parametrize("listens_to", [0, CLASSES + 1])
-def test_mistakes_are_refused(listens_to: int) -> None:
+def test_invalid_options_raise_a_user_error(listens_to: int) -> None:
     with pytest.raises(UserError, match="listens_to must lie between 1 and the 6 classes"):
         create_method("ssdfa", create_network("mlp", (5,), CLASSES), CLASSES, listens_to=listens_to)

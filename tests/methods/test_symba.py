@@ -47,12 +47,6 @@ def test_loss_and_its_gradients_by_hand() -> None:
     assert torch.equal(positive.grad, -negative.grad)
 
 
-def test_mean_goodness_by_hand() -> None:
-    assert functional.mean_goodness(torch.tensor([[1.0, 2, 2], [0, 3, 4]])).tolist() == pytest.approx(
-        [3, 25 / 3]
-    )
-
-
 def test_the_gradient_of_a_layer_in_closed_form() -> None:
     """dL/dW = (2 alpha / (B D)) sum_i s_i (h_neg u_neg^T - h_pos u_pos^T), s_i = sigmoid(-alpha gap_i)."""
     method = mlp(sharpness=3.0)
@@ -72,7 +66,7 @@ def test_the_gradient_of_a_layer_in_closed_form() -> None:
     assert torch.allclose(affine.weight.grad, expected, atol=1e-6)
 
 
-def test_pairs_are_of_one_image_and_differ_in_the_code_alone() -> None:
+def test_pairs_differ_only_in_the_code() -> None:
     method = mlp((1, 3, 3))
     given = batch((1, 3, 3))
     positive, negative = method.training_inputs(given).chunk(2)
@@ -84,8 +78,8 @@ def test_pairs_are_of_one_image_and_differ_in_the_code_alone() -> None:
     assert (positive[:, 9:] != negative[:, 9:]).any(dim=1).all()
 
 
-def test_only_the_gap_counts_not_the_level() -> None:
-    """No threshold: goodness that is higher for both halves of a pair costs nothing."""
+def test_the_loss_depends_only_on_the_gaps_of_pairs() -> None:
+    """There is no threshold: adding the same goodness to both halves of a pair changes nothing."""
     method = mlp()
     positive, negative = torch.rand(5), torch.rand(5)
     level = method.pair_loss(0, positive + 7, negative + 7)
@@ -94,7 +88,7 @@ def test_only_the_gap_counts_not_the_level() -> None:
     assert not torch.allclose(shuffled, method.pair_loss(0, positive, negative))
 
 
-def test_codes_are_fixed_binary_and_saved() -> None:
+def test_codes_are_binary_saved_and_not_trained() -> None:
     method = mlp(code_length=400, code_density=0.25, label_intensity=2.0)
     codes = method.state_dict()["encoding.codes"]
     assert codes.shape == (CLASSES, 400)
@@ -104,7 +98,7 @@ def test_codes_are_fixed_binary_and_saved() -> None:
     assert torch.equal(method.training_inputs(batch())[:16, 5:].unique(), torch.tensor([0.0, 2.0]))
 
 
-def test_one_hot_labels_are_written_over_images_and_beside_tables() -> None:
+def test_one_hot_labels_overwrite_pixels_or_are_appended() -> None:
     image = mlp((1, 4, 4), label="one_hot", label_intensity=3.0)
     positive = image.training_inputs(batch((1, 4, 4)))[:16]
     assert torch.equal(positive.flatten(1)[:, :CLASSES], 3 * torch.eye(CLASSES).repeat(4, 1))
@@ -113,7 +107,7 @@ def test_one_hot_labels_are_written_over_images_and_beside_tables() -> None:
 
 
 def scores_by_hand(method: SymBa, x: torch.Tensor, label: int, *, every_layer: bool) -> list[torch.Tensor]:
-    """The goodness [B] of one label in every layer, written out."""
+    """The goodness [B] of one label in every layer."""
     assert isinstance(method.encoding, ClassCodes)
     code = method.encoding.scale * method.encoding.codes[label].expand(len(x), -1)
     h = torch.cat([x, code], 1)
@@ -138,7 +132,7 @@ def test_scores_are_the_mean_squares_with_each_code(inject: str) -> None:
     assert torch.allclose(method(x), torch.stack(layers).mean(0))
 
 
-def test_a_code_beside_every_layer_is_that_of_the_pair() -> None:
+def test_every_layer_gets_the_code_of_the_input() -> None:
     method = mlp(inject="every_layer")
     given = batch()
     h = method.training_inputs(given)
@@ -169,8 +163,8 @@ def test_uniform_negatives_are_uniform_over_the_wrong_labels() -> None:
     assert torch.allclose(counts[[0, 1, 3]], torch.full((3,), 1 / 3), atol=0.03)
 
 
-def test_looking_for_hard_negatives_disturbs_nothing() -> None:
-    """Neither dropout's draws nor the statistics of a batch norm, nor which blocks are in training mode."""
+def test_drawing_hard_negatives_has_no_side_effects() -> None:
+    """The random state, the statistics of batch norms and the training modes do not change."""
     method = mlp(negatives="hard", dropout=0.5, norm="batch", layer_order="greedy")
     method.enter(method.stages(1)[1])
     statistics = method.block(1).norm.running_mean.clone()
@@ -183,7 +177,7 @@ def test_looking_for_hard_negatives_disturbs_nothing() -> None:
     assert all(p.grad is None for p in method.parameters())
 
 
-def test_a_network_without_any_activity_has_hard_negatives_too() -> None:
+def test_hard_negatives_of_a_network_without_activity_are_wrong_labels() -> None:
     method = mlp(negatives="hard").eval()
     for parameter in method.parameters():
         torch.nn.init.zeros_(parameter)
@@ -200,13 +194,13 @@ def test_a_network_without_any_activity_has_hard_negatives_too() -> None:
         {"layer_order": "greedy"},
     ],
 )
-def test_every_option_learns_digits(options: dict[str, object], digits: DataSet) -> None:
+def test_options_learn_digits(options: dict[str, object], digits: DataSet) -> None:
     net = create_network("mlp", digits.in_shape, 10, widths=(64, 64))
     summary = fit(create_method("symba", net, 10, **options), digits, Settings(epochs=4, batch_size=32))
     assert summary["read_out_accuracy"] > 0.8
 
 
-def test_refusals() -> None:
+def test_invalid_options_raise_a_user_error() -> None:
     with pytest.raises(UserError, match="set label to codes"):
         mlp(label="one_hot", inject="every_layer")
     with pytest.raises(UserError, match="sharpness must be greater than 0"):

@@ -30,7 +30,7 @@ def batch(step: int = 0, epoch: int = 0, size: int = 8) -> Batch:
 
 
 def updates(method: Trifecta, given: Batch) -> Iterator[tuple[str, set[str]]]:
-    """Each group with the parts of the method that have gradients when it comes up."""
+    """Each group with the parts of the method that have gradients at that point."""
     (stage,) = method.stages(1)
     method.enter(stage)
     for group, _ in method.update(given, stage):
@@ -51,9 +51,7 @@ def updates(method: Trifecta, given: Batch) -> Iterator[tuple[str, set[str]]]:
         (1, 1, [(0,)]),
     ],
 )
-def test_gradients_stay_in_windows_of_two_which_shift(
-    depth: int, step: int, windows: list[tuple[int, ...]]
-) -> None:
+def test_gradients_stay_in_the_windows(depth: int, step: int, windows: list[tuple[int, ...]]) -> None:
     found = list(updates(small(depth), batch(step)))
     assert [group for group, _ in found] == [f"block{window[-1]}" for window in windows]
     for (_, touched), window in zip(found, windows, strict=True):
@@ -78,16 +76,16 @@ def test_without_overlap_every_layer_learns_alone() -> None:
     ]
 
 
-def test_a_windows_gradient_is_that_of_the_composed_function() -> None:
-    """Against autograd on the formula, written out with torch's own layers."""
+def test_the_gradient_of_a_window_written_out() -> None:
+    """Against autograd on the equations."""
     method = small(depth=2, sharpness=3.0)
     given = batch()
     (stage,) = method.stages(1)
     method.enter(stage)
     wrong = method.negatives(given)
     weights = [method.block(layer).affine.weight.detach().clone().requires_grad_() for layer in (0, 1)]
-    pictures = method.encoding.table.detach().view(4, 1, 6, 6)
-    h = torch.cat([torch.cat([given.x, pictures[y]], 1) for y in (given.y, wrong)])
+    images = method.encoding.table.detach().view(4, 1, 6, 6)
+    h = torch.cat([torch.cat([given.x, images[y]], 1) for y in (given.y, wrong)])
     for weight in weights:
         # Positives and negatives share the statistics.
         h = F.conv2d(F.batch_norm(h, None, None, training=True), weight, padding=1).relu()
@@ -104,7 +102,7 @@ def test_a_windows_gradient_is_that_of_the_composed_function() -> None:
         assert torch.allclose(gradient, weight.grad, atol=1e-6)
 
 
-def test_two_optimisers_hold_moments_of_their_own_for_a_layer() -> None:
+def test_a_layer_has_two_optimizers_with_separate_moments() -> None:
     method = small(depth=3)
     (stage,) = method.stages(1)
     optimizers = Optimizers(method, stage, Settings())
@@ -122,7 +120,7 @@ def test_two_optimisers_hold_moments_of_their_own_for_a_layer() -> None:
     assert all(p.grad is None for p in method.parameters())
 
 
-def test_a_label_is_a_learned_channel_and_beside_a_table_one_hot() -> None:
+def test_labels_are_a_learned_channel_or_appended_one_hot() -> None:
     method = small()
     assert method.block(0).in_shape == (3, 6, 6)
     assert method.encoding.table.requires_grad
@@ -133,8 +131,8 @@ def test_a_label_is_a_learned_channel_and_beside_a_table_one_hot() -> None:
     ]
 
 
-def test_lengths_are_kept() -> None:
-    """No block hides what the one below found: a longer activity is a longer input."""
+def test_the_next_layer_gets_the_length_of_the_activity() -> None:
+    """Twice the activity of the first layer gives four times the goodness of the second."""
     net = create_network("mlp", (5,), 3, widths=(6, 6), bias=False)
     method = create_method("tff", net, 3).eval()
     x = torch.randn(4, 5)
@@ -144,7 +142,7 @@ def test_lengths_are_kept() -> None:
     assert torch.allclose(dict(method.layer_scores(x))[1], 4 * before[1], rtol=1e-4)
 
 
-def test_the_last_layers_decide_by_their_mean_goodness() -> None:
+def test_the_last_layers_predict_by_their_mean_goodness() -> None:
     x = torch.randn(3, 2, 6, 6)
     method = small().eval()
     h = torch.cat([x, method.encoding.table[2].view(1, 1, 6, 6).expand(3, -1, -1, -1)], 1)
@@ -155,7 +153,7 @@ def test_the_last_layers_decide_by_their_mean_goodness() -> None:
     assert torch.allclose(small(ensemble=3).eval()(x), (scores[1] + scores[2] + scores[3]) / 3)
 
 
-def test_mistakes_are_named() -> None:
+def test_invalid_options_raise_a_user_error() -> None:
     with pytest.raises(UserError, match="ensemble must be 1 to 4"):
         small(ensemble=5)
     with pytest.raises(UserError, match="sharpness must be greater than 0"):

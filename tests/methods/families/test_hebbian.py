@@ -1,4 +1,4 @@
-"""What Hebbian rules share: patches by unfolding, class means, stages, and blocks that never see a label."""
+"""Shared by Hebbian rules: sums of patches, class means, stages, and blocks that learn without labels."""
 
 import copy
 from dataclasses import replace
@@ -32,7 +32,7 @@ def batch() -> Batch:
 
 
 def unfolded(block: AffineBlock, x: Tensor) -> Tensor:
-    """All patches of what a block reads, [B, positions, D]."""
+    """All patches of the input of an affine map, [B, positions, D]."""
     if x.dim() == 2:
         return x.unsqueeze(1)
     return F.unfold(x, block.row.kernel, padding=block.affine.padding, stride=block.row.stride).transpose(
@@ -59,7 +59,7 @@ def test_patch_sums_are_products_with_unfolded_patches(row: AffineRow) -> None:
     assert torch.allclose(patch_sums(block, gates, x).flatten(1), expected, atol=1e-4)
 
 
-def test_the_hebbian_read_out_is_the_class_mean_whatever_the_batches() -> None:
+def test_class_means_do_not_depend_on_the_batches() -> None:
     torch.manual_seed(0)
     x, y = torch.randn(40, 4), torch.randint(0, 3, (40,))
     for sizes in ([40], [1] * 40, [7, 13, 20]):
@@ -72,11 +72,11 @@ def test_the_hebbian_read_out_is_the_class_mean_whatever_the_batches() -> None:
             assert torch.allclose(head.weight[label], x[y == label].mean(0), atol=1e-6)
 
 
-def test_scores_are_projections_on_the_means() -> None:
+def test_scores_are_projections_onto_the_directions_of_the_means() -> None:
     head = ClassMeans(2, 3)
     with torch.no_grad():
         head.weight.copy_(torch.tensor([[3.0, 4.0], [0.0, 10.0], [0.0, 0.0]]))
-    # The length of a mean does not count, and a class never seen has no say.
+    # The length of a mean does not matter, and a class without samples has score 0.
     assert head(torch.tensor([[1.0, 2.0]]))[0].tolist() == pytest.approx([0.6 + 1.6, 2.0, 0.0])
 
 
@@ -98,7 +98,7 @@ def test_blocks_learn_without_labels(name: str, layer_order: str, digits: DataSe
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_no_graph_is_built_and_only_the_own_weights_get_a_change(name: str) -> None:
+def test_a_block_changes_only_its_own_weights_and_builds_no_graph(name: str) -> None:
     method = method_of(name)
     stage = method.stages(2)[0]
     method.enter(stage)
@@ -112,7 +112,7 @@ def test_no_graph_is_built_and_only_the_own_weights_get_a_change(name: str) -> N
     assert groups == ["block0", "block1"]
 
 
-def test_changes_add_up() -> None:
+def test_changes_accumulate() -> None:
     method = method_of("softhebb")
     stage = method.stages(2)[0]
     same = batch()
@@ -123,7 +123,7 @@ def test_changes_add_up() -> None:
     assert all(torch.equal(2 * a, b) for a, b in zip(once, twice, strict=True))
 
 
-def test_read_outs_learn_on_blocks_at_rest() -> None:
+def test_read_outs_learn_on_frozen_blocks() -> None:
     for name in RULES:
         method = method_of(name)
         last = method.stages(4)[-1]
@@ -159,7 +159,7 @@ def test_the_epochs_are_divided_between_blocks_and_read_outs() -> None:
     assert spans(greedy.stages(6)) == [((0,), 2, False, False), ((1,), 2, False, False), ((), 4, True, True)]
 
 
-def test_what_no_rule_teaches_is_left_out() -> None:
+def test_biases_gains_and_a_last_row_of_c_units_are_removed() -> None:
     rows = (AffineRow("conv", 4, norm="batch"), AffineRow("linear", 6, norm="layer"), AffineRow("linear", 3))
     left = without_biases(Network("mine", (1, 4, 4), rows), 3)
     assert [(row.width, row.bias, row.norm) for row in left.rows] == [
@@ -176,7 +176,7 @@ def test_maps_are_pooled_to_a_grid_for_the_read_outs() -> None:
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_mistakes_are_named(name: str) -> None:
+def test_invalid_options_raise_a_user_error(name: str) -> None:
     for wrong in (0, -1, 1.5):
         with pytest.raises(UserError, match=f"a number of epochs or a share between 0 and 1, not {wrong:g}"):
             method_of(name, block_epochs=wrong)

@@ -1,4 +1,4 @@
-"""Inference over candidate labels, which all methods share that write labels into inputs."""
+"""Predictions that try every label, shared by all methods that write labels into inputs."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from hff.networks import create_network
 
 
 def by_hand(method: PairMethod, x: Tensor) -> list[Tensor]:
-    """The goodness [B, C] of every layer, one class after the other and nothing shared."""
+    """The goodness [B, C] of every layer, one class after the other."""
     columns: list[list[Tensor]] = [[] for _ in method.blocks]
     for label in range(method.classes):
         h = method.encoding(x, torch.full((len(x),), label))
@@ -32,7 +32,7 @@ def by_hand(method: PairMethod, x: Tensor) -> list[Tensor]:
         ("cnn", (2, 8, 8), {"channels": (4, 6)}),
     ],
 )
-def test_the_shared_first_product_changes_nothing(
+def test_the_shared_first_product_gives_the_same_scores(
     name: str, shape: tuple[int, ...], options: dict[str, object], norm: str
 ) -> None:
     method = create_method("ff", create_network(name, shape, 4, norm=norm, **options), 4)
@@ -45,27 +45,29 @@ def test_the_shared_first_product_changes_nothing(
         assert torch.allclose(fast, slow, rtol=1e-4, atol=1e-5)
 
 
-def test_the_first_product_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_product_is_shared() -> None:
     method = create_method("ff", create_network("mlp", (1, 6, 6), 10, widths=(8, 8)), 10).eval()
     rows: list[int] = []
     affine = method.block(0).affine
     affine.register_forward_hook(lambda module, given, result: rows.append(len(given[0])))
     list(method.layer_scores(torch.randn(50, 1, 6, 6)))
-    # The samples, the patterns of ten classes and the offset, not fifty times ten.
+    # The samples, the patterns of ten classes and the offset, but not fifty times ten inputs.
     assert sorted(rows) == [1, 10, 50]
 
 
-def test_many_candidates_are_scored_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_batches_are_scored_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     method = create_method("ff", create_network("mlp", (1, 6, 6), 4, widths=(16, 8)), 4).eval()
     x = torch.randn(11, 1, 6, 6)
     whole = dict(method.layer_scores(x))
     monkeypatch.setattr(module, "NUMBERS_AT_ONCE", 4 * 16 * 3)
+    rows: list[int] = []
+    method.block(1).affine.register_forward_hook(lambda module, given, result: rows.append(len(result)))
     parts = dict(method.layer_scores(x))
-    assert [len(part) for part in x.split(3)] == [3, 3, 3, 2]
+    assert rows == [4 * 3, 4 * 3, 4 * 3, 4 * 2]
     assert all(torch.allclose(whole[layer], parts[layer], atol=1e-5) for layer in whole)
 
 
-def test_a_pair_is_the_same_input_with_its_own_and_a_wrong_label() -> None:
+def test_a_pair_is_one_input_with_its_true_and_a_wrong_label() -> None:
     method = create_method("ff", create_network("mlp", (1, 6, 6), 4, widths=(8,)), 4, label_intensity=2.0)
     assert isinstance(method, PairMethod)
     assert isinstance(method.encoding, Overlay)
@@ -79,7 +81,7 @@ def test_a_pair_is_the_same_input_with_its_own_and_a_wrong_label() -> None:
     assert not torch.equal(method.negatives(batch), method.negatives(later))
 
 
-def test_the_first_layer_sees_candidates_at_unit_power() -> None:
+def test_inverse_power_normalizes_labeled_inputs_to_unit_power() -> None:
     encoding = Overlay((1, 4, 4), 3, 5.0)
     assert isinstance(encoding, AdditiveEncoding)
     x = torch.randn(5, 1, 4, 4)
