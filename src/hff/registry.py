@@ -81,6 +81,10 @@ class Registry(MutableMapping[str, Item], Generic[Item]):
 
     def find(self, name: str) -> Item:
         """The item of that name. The error for an unknown name suggests the nearest valid one."""
+        given: object = name
+        if not isinstance(given, str):
+            found = "None" if given is None else f"an object of type {type(given).__name__}"
+            raise UserError(f"The name of a {self.kind} must be a string, not {found}.")
         if name not in self:
             raise unknown(self.kind, name, self)
         return self[name]

@@ -133,6 +133,11 @@ def test_half_precision_tensors_and_read_only_arrays() -> None:
         (LABELS + 3, [4, 3], ("4", "3"), [1, 0]),
         ([(2, "b"), (1, "a")] * 25, None, ("(1, 'a')", "(2, 'b')"), [1, 0]),
         (["a", 1] * 25, [1, "a"], ("1", "a"), [1, 0]),
+        (np.arange(50) % 3 + 1, None, ("1", "2", "3"), [0, 1]),
+        (LABELS * 5, None, ("0", "5"), [0, 1]),
+        (np.array([np.int64(0), np.int64(1)] * 25, dtype=object), ["cat", "dog"], ("cat", "dog"), [0, 1]),
+        (np.array([np.True_, np.False_] * 25, dtype=object), None, ("0", "1"), [1, 0]),
+        (np.array([b"\xff", b"a"])[LABELS], None, ("\\xff", "a"), [0, 1]),
     ],
 )
 def test_labels_and_names_of_classes(y: Any, classes: Any, names: tuple[str, ...], first: list[int]) -> None:
@@ -165,6 +170,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"x_validation": TABLE, "y_validation": ["a"] * 50}, "y_validation holds the label 'a'"),
     ({"x_test": TABLE, "y_test": LABELS[:3]}, "x_test holds 50 rows but y_test 3 labels"),
     ({"x": TABLE[:0], "y": LABELS[:0]}, "y is empty"),
+    ({"y": np.array(["a", None] * 25, dtype=object)}, "y holds 25 missing labels, the first in row 1"),
+    ({"y": np.array([float("nan"), "b"] * 25, dtype=object)}, "25 missing labels, the first in row 0"),
+    ({"x": np.array([["a", 1.0]] * 50, dtype=object)}, r"must be a table .* not object"),
+    ({"x": np.full((50, 6, 7), 1e300)}, "2100 values too large for float32; rescale them"),
+    ({"validation": 1.0}, "write a share below 1, such as 0.1, or the whole number 1"),
     ({"validation": 50}, "none of 50 is left to train on"),
     ({"augment": "flip"}, "cannot be augmented by 'flip'"),
 ]
@@ -174,3 +184,32 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_wrong_arrays_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
         DataSet.from_arrays(**{"x": TABLE, "y": LABELS, **arguments})
+
+
+def test_a_table_of_objects_holds_numbers() -> None:
+    mixed = TABLE.astype(object)
+    mixed[:, 1] = TABLE[:, 1] > 5
+    data = DataSet.from_arrays(mixed, LABELS)
+    expected = DataSet.from_arrays(mixed.astype(float), LABELS)
+    assert torch.equal(stored(data.train), stored(expected.train))
+    assert data.preprocessing == expected.preprocessing
+
+
+@pytest.mark.parametrize("scale", [1e300, 1.7e307, 1e-200, 1e-300])
+def test_very_large_and_very_small_columns_are_normalized(scale: float) -> None:
+    table = TABLE.copy()
+    table[:, 1] = table[:, 1] * scale
+    data = DataSet.from_arrays(table, LABELS, validation=0)
+    expected = DataSet.from_arrays(TABLE, LABELS, validation=0)
+    assert np.isfinite(data.preprocessing.std).all()
+    assert data.preprocessing.mean[0] == expected.preprocessing.mean[0]
+    x, wanted = (one.preprocessing(stored(one.train)) for one in (data, expected))
+    torch.testing.assert_close(x, wanted)
+
+
+def test_a_column_that_hardly_varies_counts_as_constant() -> None:
+    table = TABLE.copy()
+    table[:, 1] = 5e-324 * LABELS
+    data = DataSet.from_arrays(table, LABELS)
+    assert data.preprocessing.std[1] == 1
+    assert bool((data.preprocessing(stored(data.train))[:, 1] == 0).all())

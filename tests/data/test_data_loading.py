@@ -2,6 +2,7 @@
 
 import inspect
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -214,6 +215,14 @@ def test_unknown_and_missing_data_sets(change_source: ChangeSource) -> None:
     for name in ("folder", "npz"):
         with pytest.raises(UserError, match="needs a path"):
             load_data(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [(None, "not None"), (["digits"], "type list"), (Path("digits"), "Path"), (3, "int")]
+)
+def test_a_name_that_is_not_a_string(name: Any, words: str) -> None:
+    with pytest.raises(UserError, match=f"name of a data set must be a string, .*{words}"):
+        load_data(name)
 
 
 def test_every_option_has_a_line_of_help() -> None:

@@ -76,20 +76,40 @@ def _labels(y: ArrayLike, name: str) -> list[Hashable]:
     """One plain Python value per row; truth values and whole floats become integers."""
     if isinstance(y, Sequence) and not isinstance(y, str | bytes):
         # NumPy would turn a tuple into a row of labels, and numbers next to words into words.
-        values = [value.item() if hasattr(value, "item") else value for value in y]
+        values = list(y)
     else:
         array = np.atleast_1d(_array(y, name))
         if array.size != len(array):
             raise UserError(f"{name} must hold one label per row, not {array.dtype} {list(array.shape)}.")
         values = array.ravel().tolist()
-    if all(isinstance(value, bool | int | float) for value in values):
+    # A list or an array of objects, as pandas makes them, may hold NumPy's own scalars.
+    values = [value.item() if isinstance(value, np.generic | Tensor) else value for value in values]
+    missing = [i for i, value in enumerate(values) if _is_missing(value)]
+    if missing and len(missing) < len(values) and not _all_numbers(values):
+        raise UserError(
+            f"{name} holds {len(missing)} missing labels, the first in row {missing[0]}; remove these rows."
+        )
+    if _all_numbers(values):
         wrong = next((value for value in values if value != value or value % 1), None)
         if wrong is not None:
             raise UserError(f"{name} holds {wrong}; labels must be integers or words, not fractions.")
         return [int(value) for value in values]
     if not all(isinstance(value, Hashable) for value in values):
         raise UserError(f"{name} must hold one label per row, such as an integer or a word.")
-    return [value.decode() if isinstance(value, bytes) else value for value in values]
+    return [
+        value.decode(errors="backslashreplace") if isinstance(value, bytes) else value for value in values
+    ]
+
+
+def _all_numbers(values: list[Any]) -> bool:
+    return all(isinstance(value, bool | int | float) for value in values)
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether a label is None, NaN, or the missing value of pandas, which is not equal to itself either."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float) and value != value
 
 
 def _classes(
@@ -138,6 +158,9 @@ def _array(values: ArrayLike, name: str) -> Array:
 def _values(x: ArrayLike, name: str) -> Tensor:
     """Bytes or floats [N, D] or [N, C, H, W]."""
     x = _array(x, name)
+    if x.dtype == object and all(isinstance(value, bool | int | float | np.number) for value in x.flat):
+        # A table of pandas with columns of several types is an array of objects.
+        x = x.astype(np.float64)
     if x.dtype.kind not in "iubf" or x.ndim not in (2, 3, 4) or x.size == 0:
         raise UserError(
             f"{name} must be a table [N, D] or images [N, H, W], [N, C, H, W] or [N, H, W, C] of numbers, "
@@ -156,11 +179,16 @@ def _values(x: ArrayLike, name: str) -> Tensor:
         return _tensor(x, np.uint8)
     # Wide integers and doubles stay exact until they are centered: a date in seconds does not fit float32.
     wide = x.ndim == 2 and x.dtype.itemsize > 4
-    return _tensor(x, np.float64 if wide else np.float32)
+    values = _tensor(x, np.float64 if wide else np.float32)
+    if not bool(torch.isfinite(values).all()):
+        wrong = int((~torch.isfinite(values)).sum())
+        raise UserError(f"{name} holds {wrong} values too large for {str(values.dtype)[6:]}; rescale them.")
+    return values
 
 
 def _tensor(x: Array, dtype: npt.DTypeLike) -> Tensor:
-    x = np.ascontiguousarray(x, dtype=dtype)
+    with np.errstate(over="ignore"):
+        x = np.ascontiguousarray(x, dtype=dtype)
     # A tensor cannot be read-only.
     return torch.from_numpy(x if x.flags.writeable else x.copy())
 

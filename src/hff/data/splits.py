@@ -63,6 +63,11 @@ def carve_validation(
         raise UserError(f"The limit must be at least 1 training example, not {limit}.")
     if not validation >= 0 or (validation > 1 and validation % 1):
         raise UserError(f"validation must be a count or a share between 0 and 1, not {validation}.")
+    if isinstance(validation, float) and validation == 1:
+        raise UserError(
+            "validation 1.0 would leave no example to train on; write a share below 1, such as 0.1, or the "
+            "whole number 1 for a single example."
+        )
     used = min(limit or len(train), len(train))
     count = round(validation * used) if validation < 1 else int(validation)
     if count >= len(train):

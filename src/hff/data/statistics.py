@@ -22,10 +22,24 @@ def channel_statistics(examples: Examples, scale: float) -> tuple[tuple[float, .
         mean, std = _of_bytes(examples.in_order(CHUNK, step))
     else:
         values = torch.cat(list(examples.in_order(CHUNK))).double().transpose(0, 1).flatten(1)
-        mean, std = values.mean(1), values.std(1, correction=0)
+        mean, std = _of_floats(values)
     # A constant channel becomes zero instead of a division by zero.
     std = torch.where(std > 0, std, scale)
     return tuple((mean / scale).tolist()), tuple((std / scale).tolist())
+
+
+def _of_floats(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of each row of values [C, N] in float64, large or small."""
+    mean, std = values.mean(1), values.std(1, correction=0)
+    # Squares of values above 1e154 are infinite, and those below 1e-162 are zero. Only such rows are scaled,
+    # so that the numbers of all others stay as they are.
+    lost = ~(torch.isfinite(mean) & torch.isfinite(std)) | ((std == 0) & (values.amax(1) > values.amin(1)))
+    for row in torch.nonzero(lost).flatten().tolist():
+        largest = values[row].abs().max()
+        scaled = values[row] / largest
+        mean[row], std[row] = scaled.mean() * largest, scaled.std(correction=0) * largest
+    # The inverse of a standard deviation below the smallest normal number is infinite.
+    return mean, torch.where(std < torch.finfo(torch.float64).tiny, 0.0, std)
 
 
 def _of_bytes(chunks: Iterator[Tensor]) -> tuple[Tensor, Tensor]:
