@@ -28,8 +28,8 @@ class FFCM(LocalMethod):
 
     Args:
         temperature: divisor of the cosines (tau in the paper).
-        first_margin: margin of the first layer: the cosine of two samples of a class needs to reach 1 minus
-            the margin only.
+        first_margin: margin of the first layer; the cosine of two samples of a class needs to reach only 1
+            minus the margin.
         last_margin: margin of the last layer.
         margin_schedule: how the margin changes from the first to the last layer.
         views: views of each sample in a batch; with 2, a sample also attracts its own other view, which needs

@@ -24,7 +24,8 @@ class LocalMethod(Method):
 
     Args:
         layer_order: update all layers with each batch (joint), or train one layer after the other (greedy).
-        greedy_epochs: with layer_order greedy, whether each layer trains for all epochs or they are shared.
+        greedy_epochs: with layer_order greedy, each layer trains for all epochs (each), or the layers share
+            them (shared).
     """
 
     def __init__(
