@@ -1,15 +1,12 @@
 """The user's own arrays in an .npz file."""
 
-import zipfile
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
-
-from hff.data.arrays import Array, raw_from_arrays, scale_of
+from hff.data.arrays import SPLITS, raw_from_arrays, scale_of
 from hff.data.examples import TensorExamples
 from hff.data.info import ReadRequest
 from hff.data.raw import RawData
+from hff.data.readers.npz_file import read_arrays
 from hff.data.splits import carve_test
 from hff.errors import UserError
 
@@ -21,7 +18,7 @@ def read_npz(request: ReadRequest) -> RawData:
     same fifth for every seed.
     """
     path = request.location
-    arrays = _arrays(path)
+    arrays = read_arrays(path, [*(f"{kind}{split}" for split in SPLITS for kind in "xy"), "classes"])
     for name in ("x", "y"):
         if name not in arrays:
             raise UserError(
@@ -39,17 +36,4 @@ def read_npz(request: ReadRequest) -> RawData:
 
 
 def _word(name: object) -> str:
-    return name.decode() if isinstance(name, bytes) else str(name)
-
-
-def _arrays(path: Path) -> dict[str, Array]:
-    try:
-        with np.load(path, allow_pickle=False) as content:
-            return {name: content[name] for name in content.files}
-    except FileNotFoundError:
-        raise UserError(f"There is no file {path}.") from None
-    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile):
-        # NumPy's own message suggests unpickling the file, which would run any code in it.
-        raise UserError(
-            f"{path} cannot be read as an .npz file of plain arrays; save it with numpy.savez."
-        ) from None
+    return name.decode(errors="backslashreplace") if isinstance(name, bytes) else str(name)
