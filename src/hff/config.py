@@ -66,12 +66,13 @@ def fields_of(source: Callable[..., Any], hidden: Iterable[str] = ()) -> list[Fi
     return [field for name, field in found.items() if name not in hidden]
 
 
-def check_options(source: Callable[..., Any], options: Iterable[str], owner: str) -> None:
-    """Raises an error if an option is not a setting of the source; the message calls the source `owner`."""
-    valid = [field.name for field in fields_of(source)]
+def parse_options(source: Callable[..., Any], options: Mapping[str, Any], owner: str) -> dict[str, Any]:
+    """The options in their types; unknown names and wrong values raise errors that mention the `owner`."""
+    fields = {field.name: field for field in fields_of(source)}
     for option in options:
-        if option not in valid:
-            raise unknown(f"parameter of {owner}:", option, valid)
+        if option not in fields:
+            raise unknown(f"parameter of {owner}:", option, fields)
+    return {option: fields[option].parse(value, option) for option, value in options.items()}
 
 
 def _declarations(source: Callable[..., Any]) -> list[Callable[..., Any]]:

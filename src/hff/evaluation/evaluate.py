@@ -75,6 +75,7 @@ def evaluate(
 ) -> Evaluation:
     """Evaluates a method on a split. Moves the method to the device and restores its training mode."""
     device = torch.device(device)
+    method.check_data(data.in_shape, len(data.classes), data.name)
     examples = _examples(data, split)
     method.to(device)
     scales = _fit_scales(method, data, device, batch_size)

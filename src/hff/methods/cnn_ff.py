@@ -62,6 +62,7 @@ class ConvolutionalForwardForward(SideHeadMethod):
         self.lowest = 0 if first_layer_learns else 1
         if self.lowest == len(self.blocks):
             raise UserError("first_layer_learns false needs a network with at least 2 layers.")
+        self.blocks[: self.lowest].requires_grad_(False)
 
     def stages(self, epochs: int) -> list[Stage]:
         stages = [

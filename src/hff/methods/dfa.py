@@ -65,6 +65,8 @@ class DFA(TopErrorMethod):
         super().__init__(network, classes, output)
         depth = len(self.blocks)
         self.learning = tuple(layer for layer in range(depth) if self.block(layer).row.kind != frozen)
+        for layer in set(range(depth)) - set(self.learning):
+            self.blocks[layer].requires_grad_(False)
         self.begin(start, bias_start, self.learning)
         replicated = conv_feedback == "replicated"
         self.feedback = nn.ModuleDict(

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from hff.batch import Batch
-from hff.config import check_options
+from hff.config import parse_options
 from hff.errors import UserError, require
-from hff.networks import AffineBlock, Block, Network
+from hff.networks import AffineBlock, Block, Network, Shape
 from hff.randomness import seed_of
 from hff.registry import Registry
 
@@ -94,6 +94,8 @@ class Method(nn.Module):
     """Number of views of each sample in a batch, each with its own augmentation."""
     fixed_inputs: bool = True
     """Whether the input of the first block depends on the sample only, not on its label or on noise."""
+    in_shape: Shape | None = None
+    """The shape of one input of the network; None if the method was not made by `create_method`."""
     best_layer: Tensor
 
     def __init__(
@@ -294,6 +296,32 @@ class Method(nn.Module):
         """The final scores [B, C], from the scores of the layers."""
         return torch.stack([scores[layer] for layer in self.read_out_layers if layer in scores]).mean(0)
 
+    def __call__(self, x: Tensor) -> Tensor:
+        self.check_inputs(x)
+        scores: Tensor = super().__call__(x)
+        return scores
+
+    def check_inputs(self, x: Tensor) -> None:
+        """Refuses inputs of another type or shape than the network takes."""
+        if not isinstance(x, Tensor):
+            raise UserError(f"The method takes a tensor, not a {type(x).__name__}; hff.predict takes arrays.")
+        dtype = next((p.dtype for p in self.parameters()), x.dtype)
+        if x.dtype != dtype:
+            raise UserError(f"The method takes inputs of type {dtype}, not {x.dtype}; convert them first.")
+        if self.in_shape is not None and tuple(x.shape[1:]) != self.in_shape:
+            shape = ", ".join(map(str, self.in_shape))
+            raise UserError(f"The method takes inputs of shape [B, {shape}], not {list(x.shape)}.")
+
+    def check_data(self, in_shape: Shape, classes: int, name: str) -> None:
+        """Refuses data of another shape or number of classes than the method was made for."""
+        if classes != self.classes:
+            raise UserError(f"The method has {self.classes} classes, but data set {name!r} has {classes}.")
+        if self.in_shape is not None and in_shape != self.in_shape:
+            raise UserError(
+                f"The method takes inputs of shape {list(self.in_shape)}, but those of data set {name!r} "
+                f"have shape {list(in_shape)}."
+            )
+
     def forward(self, x: Tensor) -> Tensor:
         """The final scores [B, C] of the chosen read-out; layers above it are not computed."""
         wanted, found = self.read_out_layers, {}
@@ -331,11 +359,13 @@ def register(method: type[Method]) -> type[Method]:
 
 
 def create_method(name: str, network: Network, classes: int, *, seed: int = 0, **options: Any) -> Method:
-    """Creates a method on new blocks, initialized from the seed; torch's global generator is unchanged."""
-    method = methods.find(name)
-    check_options(method, options, f"method {name!r}")
-    if reason := method.unsupported_reason(network, classes):
+    """A method on new blocks, initialized by the seed alone; torch's global generator is left unchanged."""
+    cls = methods.find(name)
+    options = parse_options(cls, options, f"method {name!r}")
+    if reason := cls.unsupported_reason(network, classes) or network.too_large():
         raise UserError(reason)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(seed, "initialisation"))
-        return method(network, classes, **options)
+        method = cls(network, classes, **options)
+    method.in_shape = network.in_shape
+    return method

@@ -45,6 +45,8 @@ class Block(nn.Module, ABC):
 
     def __init__(self, row: Row, in_shape: Shape, out_shape: Shape, dropout: float = 0.0) -> None:
         super().__init__()
+        if not 0 <= dropout < 1:
+            raise UserError(f"dropout must be at least 0 and below 1, not {dropout:g}.")
         self.row = row
         self.in_shape = in_shape
         self.out_shape = out_shape

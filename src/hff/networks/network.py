@@ -1,14 +1,20 @@
 """A network, which is a table of rows with an input shape, and the registry of tables."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from hff.config import check_options
+import torch
+
+from hff.config import parse_options
 from hff.errors import UserError
 from hff.networks.affine import WITHOUT_GRADIENT, AffineRow
 from hff.networks.block import Block, Row, Shape, TooSmall
 from hff.registry import Registry
+
+BYTES_PER_PARAMETER = 16
+"""A weight, its gradient, and the two moments of Adam."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,23 @@ class Network:
             output = AffineRow("linear", classes, activation="identity", bias=bias)
         return replace(self, rows=(*lower, output))
 
+    def too_large(self) -> str | None:
+        """Why training the network cannot fit into this machine's memory, in one sentence; None if it can."""
+        try:
+            with torch.device("meta"):
+                numbers = sum(p.numel() for block in self.blocks() for p in block.parameters())
+            memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        except (RuntimeError, NotImplementedError, AttributeError, ValueError, OSError):
+            # A block that cannot be built without memory, or a system that does not report its memory.
+            return None
+        needed = BYTES_PER_PARAMETER * numbers
+        if needed <= memory:
+            return None
+        return (
+            f"Network {self.name!r} has {numbers:,} parameters, and training them takes about "
+            f"{needed / 1e9:,.0f} GB, but this machine has {memory / 1e9:,.0f} GB; choose a smaller network."
+        )
+
     def _too_small(self, error: UserError) -> UserError:
         sizes = (replace(self, in_shape=(self.in_shape[0], n, n)) for n in range(1, 513))
         smallest = next((each.in_shape[1] for each in sizes if each._fits()), None)
@@ -104,5 +127,7 @@ def register(table: AnyTable) -> AnyTable:
 def create_network(name: str, in_shape: Sequence[int], classes: int, **options: Any) -> Network:
     """Creates the network of this name for inputs [*in_shape] and the given number of classes."""
     table = networks.find(name)
-    check_options(table, options, f"network {name!r}")
+    options = parse_options(table, options, f"network {name!r}")
+    if isinstance(in_shape, int) or not all(isinstance(n, int) and n > 0 for n in in_shape):
+        raise UserError(f"in_shape must be a shape such as (1, 28, 28) or (64,), not {in_shape!r}.")
     return Network(name, tuple(in_shape), tuple(table(classes, **options)))

@@ -79,7 +79,7 @@ def cnn(
     )
     depth = len(channels)
     return [
-        replace(row, width=width, aux_channels=32 * 2 ** (depth - 1 - i))
+        replace(row, width=width, aux_channels=min(512, 32 * 2 ** (depth - 1 - i)))
         for i, width in enumerate(check_positive("channels", channels))
     ]
 

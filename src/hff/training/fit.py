@@ -6,6 +6,7 @@ import math
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -44,7 +45,12 @@ def fit(
 
     With a run, saves metrics and checkpoints in its folder, and resumes from its last checkpoint.
     """
-    return _Training(method, data, settings, seed, pick_device(device), run, listener or Listener()).train()
+    if not isinstance(seed, int):
+        raise UserError(f"seed must be a whole number, not {seed!r}.")
+    method.check_data(data.in_shape, len(data.classes), data.name)
+    training = _Training(method, data, settings, seed, pick_device(device), run, listener or Listener())
+    with contextlib.nullcontext() if run is None else run.lock:
+        return training.train()
 
 
 def pick_device(name: str = "auto") -> torch.device:
@@ -219,6 +225,8 @@ class _Training:
         broken = [group for group, loss in losses.items() if not math.isfinite(loss)]
         if broken:
             raise UserError(f"The loss of {broken[0]} is no longer finite; use a smaller learning rate.")
+        if not all(bool(torch.isfinite(p).all()) for p in self.method.parameters()):
+            raise UserError("The weights are no longer finite; use a smaller learning rate.")
         accuracy, read_out = self._validate(stage)
         self.method.observe_validation(accuracy)
         self.losses = {}
@@ -282,6 +290,8 @@ class _Training:
     def _summary(self, record: dict[str, Any]) -> dict[str, Any]:
         records = self.run.metrics() if self.run else [record]
         last = records[-1] if records else {}
+        if warning := self._warning(last):
+            warnings.warn(warning, stacklevel=3)
         return {
             "method": self.method.name,
             "data": self.data.name,
@@ -296,6 +306,16 @@ class _Training:
             "best_layer": int(self.method.best_layer),
             "seconds": round(time.perf_counter() - self.clock, 3),
         }
+
+    def _warning(self, last: dict[str, Any]) -> str | None:
+        """What is wrong with a training that did not learn; None if it did."""
+        accuracy = last.get("read_out_accuracy")
+        if accuracy is None or accuracy > 1.5 / self.method.classes:
+            return None
+        return (
+            f"The training did not learn: {accuracy:.1%} of the validation examples are classified "
+            f"correctly, about as many as by chance. Try a smaller learning rate, or more epochs."
+        )
 
     def _save_if_due(self) -> None:
         """Saves if the last checkpoint is old enough, or if the training is about to stop."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from hff.config import fields_of
 from hff.errors import UserError
 
 
@@ -50,6 +51,9 @@ class Settings:
     cache_gigabytes: float = 2.0
 
     def __post_init__(self) -> None:
+        # The command line checks types as well; from Python, `epochs=2.5` would fail much later.
+        for field in fields_of(Settings):
+            object.__setattr__(self, field.name, field.parse(getattr(self, field.name), field.name))
         for name in ("epochs", "batch_size"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be at least 1, not {getattr(self, name)}.")
@@ -61,6 +65,8 @@ class Settings:
             raise UserError(f"learning_rate must be a positive number, not {self.learning_rate}.")
         if not 0 < self.epsilon < float("inf"):
             raise UserError(f"epsilon must be a positive number, not {self.epsilon}.")
-        for name in ("momentum", "weight_decay", "clip", "checkpoint_seconds", "cache_gigabytes"):
+        if not 0 <= self.momentum < 1:
+            raise UserError(f"momentum must be at least 0 and below 1, not {self.momentum:g}.")
+        for name in ("weight_decay", "clip", "checkpoint_seconds", "cache_gigabytes"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise UserError(f"{name} must not be negative, but is {getattr(self, name)}.")

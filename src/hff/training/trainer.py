@@ -1,7 +1,7 @@
 """One training step, used by `fit` and available for custom training loops."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -42,7 +42,7 @@ class Trainer:
         self.seed = seed
         self.steps = 0
         """The number of steps taken in the current stage."""
-        if reason := unsupported_settings(method, self.settings):
+        if reason := unsupported_settings(method, self.settings) or untrained_parameters(method, self.stages):
             raise UserError(reason)
         first = stage or next(each for each in self.stages if each.epochs > 0)
         self.begin(first)
@@ -127,6 +127,22 @@ class Trainer:
         if self.settings.precision == "float32":
             return contextlib.nullcontext()
         return torch.autocast(batch.x.device.type, dtype=torch.bfloat16)
+
+
+def untrained_parameters(method: Method, stages: Sequence[Stage]) -> str | None:
+    """Which parameter no stage would train, in one sentence; None if all are trained or frozen.
+
+    A parameter is frozen by `requires_grad_(False)`.
+    """
+    groups = [sets for stage in stages for sets in method.parameter_groups(stage).values()]
+    trained = {p for sets in groups for each in sets for p in each.parameters}
+    left = [name for name, p in method.named_parameters() if p.requires_grad and p not in trained]
+    if not left:
+        return None
+    return (
+        f"{method.info.title} would never train {left[0]!r}: add it to parameter_groups, or freeze it with "
+        f"requires_grad_(False)."
+    )
 
 
 def unsupported_settings(method: Method, settings: Settings) -> str | None:

@@ -1,0 +1,158 @@
+"""From Python, a mistake is one clear sentence, not a traceback from deep inside or a silent surprise."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import hff
+from hff.data import DataSet
+from hff.errors import UserError
+from hff.methods import LocalMethod, MethodInfo
+
+CLASSES = 10
+
+
+def mlp(name: str = "hff", **options: Any) -> hff.Method:
+    network = hff.create_network("mlp", (1, 8, 8), CLASSES, widths=(16,))
+    return hff.create_method(name, network, CLASSES, **options)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"optimizer": "lion"}, "optimizer must be one of adam, adamw, sgd, rmsprop, not 'lion'"),
+        ({"epochs": 2.5}, "epochs must be a whole number, not 2.5"),
+        ({"batch_size": "many"}, "batch_size must be a whole number"),
+        ({"learning_rate": float("nan")}, "learning_rate must be a number"),
+        ({"momentum": 2.0}, "momentum must be at least 0 and below 1"),
+        ({"precision": "float16"}, "precision must be one of float32, bfloat16"),
+    ],
+)
+def test_settings_are_checked_like_flags(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        hff.Settings(**settings)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"loss": "hinge"}, "loss must be one of smooth_margin, cross_entropy, not 'hinge'"),
+        ({"temperature": "hot"}, "temperature must be a number"),
+        ({"prototypes_per_class": 1.5}, "prototypes_per_class must be a whole number"),
+    ],
+)
+def test_options_of_a_method_are_checked_like_flags(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        mlp(**options)
+
+
+def test_a_single_width_is_a_network_of_one_layer() -> None:
+    widths: Any = 64
+    assert [row.width for row in hff.create_network("mlp", (4,), 3, widths=widths).rows] == [64]
+
+
+@pytest.mark.parametrize("in_shape", [64, (0, 8, 8), (1.5,)])
+def test_an_input_shape_that_is_not_one_is_refused(in_shape: Any) -> None:
+    with pytest.raises(UserError, match="in_shape must be a shape such as"):
+        hff.create_network("mlp", in_shape, 3)
+
+
+def test_a_dropout_above_one_is_refused() -> None:
+    network = hff.create_network("mlp", (4,), 3, dropout=1.5)
+    with pytest.raises(UserError, match="dropout must be at least 0 and below 1"):
+        hff.create_method("hff", network, 3)
+
+
+def test_a_network_that_cannot_fit_is_refused_before_it_is_built() -> None:
+    network = hff.create_network("mlp", (1000,), 3, widths=(10**9,))
+    with pytest.raises(
+        UserError, match="parameters, and training them takes about"
+    ):
+        hff.create_method("hff", network, 3)
+
+
+def test_heads_of_a_deep_cnn_stay_small() -> None:
+    rows = hff.create_network("cnn", (3, 32, 32), 10, channels=(8,) * 16, pool=1).rows
+    assert max(row.aux_channels or 0 for row in rows) == 512
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (np.zeros((2, 1, 8, 8), np.float32), "takes a tensor, not a ndarray"),
+        (torch.zeros(2, 1, 8, 8, dtype=torch.float64), "inputs of type torch.float32, not torch.float64"),
+        (torch.zeros(2, 1, 8, 8, dtype=torch.uint8), "inputs of type torch.float32, not torch.uint8"),
+        (torch.zeros(2, 1, 9, 9), r"inputs of shape \[B, 1, 8, 8\], not \[2, 1, 9, 9\]"),
+    ],
+)
+@pytest.mark.parametrize("name", ["hff", "ff", "backprop"])
+def test_inputs_of_another_type_or_shape_are_refused(name: str, inputs: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        mlp(name)(inputs)
+
+
+def test_data_that_do_not_match_the_method_are_refused(digits: DataSet) -> None:
+    network = hff.create_network("mlp", digits.in_shape, 7, widths=(16,))
+    other_classes = hff.create_method("hff", network, 7)
+    network = hff.create_network("mlp", (1, 9, 9), 10, widths=(16,))
+    other_shape = hff.create_method("hff", network, 10)
+    with pytest.raises(UserError, match="has 7 classes, but data set 'digits' has 10"):
+        hff.fit(other_classes, digits, hff.Settings())
+    with pytest.raises(UserError, match="has 7 classes, but data set 'digits' has 10"):
+        hff.evaluate(other_classes, digits)
+    with pytest.raises(UserError, match=r"inputs of shape \[1, 9, 9\]"):
+        hff.fit(other_shape, digits, hff.Settings())
+
+
+def test_a_seed_is_a_whole_number(digits: DataSet) -> None:
+    seed: Any = "a"
+    with pytest.raises(UserError, match="seed must be a whole number"):
+        hff.fit(mlp(), digits, hff.Settings(), seed=seed)
+
+
+class Forgetful(LocalMethod):
+    """A rule with a weight that it never trains."""
+
+    name = "forgetful"
+    info = MethodInfo(title="Forgetful", paper="-", passes="1", needs_negatives=False, gradient_reach=0)
+
+    def __init__(self, network: hff.Network, classes: int, **options: Any) -> None:
+        super().__init__(network, classes, **options)
+        self.heads = nn.ModuleList(nn.Linear(block.out_features, classes) for block in network.blocks())
+        self.extra = nn.Parameter(torch.ones(classes))
+
+    def scores(self, layer: int, features: Tensor) -> Tensor:
+        return super().scores(layer, features) * self.extra
+
+
+def test_a_parameter_that_no_group_contains_is_refused_unless_it_is_frozen() -> None:
+    method = Forgetful(hff.create_network("mlp", (4,), 3, widths=(5,)), 3)
+    with pytest.raises(
+        UserError, match="would never train 'extra': add it to parameter_groups"
+    ):
+        hff.Trainer(method)
+    method.extra.requires_grad_(False)
+    hff.Trainer(method).step(hff.Batch(torch.randn(6, 4), torch.arange(6) % 3))
+
+
+@pytest.mark.parametrize("name", ["hff", "noprop_dt"])
+def test_weights_that_are_not_finite_end_the_training(name: str, digits: DataSet) -> None:
+    settings = hff.Settings(epochs=2, optimizer="sgd", learning_rate=1e30)
+    with pytest.raises(UserError, match="no longer finite; use a smaller learning rate"):
+        hff.fit(mlp(name), digits, settings)
+
+
+def test_a_training_that_ends_at_chance_says_so(digits: DataSet) -> None:
+    method = mlp("backprop")
+    with pytest.warns(UserWarning, match="did not learn"):
+        hff.fit(method, digits, hff.Settings(epochs=1, learning_rate=1e-12))
+
+
+def test_every_method_trains_with_sgd() -> None:
+    for name in ("ffcl", "noprop_dt", "tff"):
+        method = mlp(name)
+        trainer = hff.Trainer(method, hff.Settings(optimizer="sgd", learning_rate=1e-3))
+        trainer.step(hff.Batch(torch.randn(6, 1, 8, 8), torch.arange(6) % CLASSES))
