@@ -178,3 +178,44 @@ def test_evaluation_refuses_data_with_other_classes(tmp_path: Path, digits: Data
     fewer = replace(digits, classes=digits.classes[:9])
     with pytest.raises(UserError, match="digits has other classes now"):
         evaluate_run(Run.open(tmp_path), data=fewer)
+
+
+def test_more_epochs_train_a_finished_run_on_as_if_it_had_been_longer(tmp_path: Path) -> None:
+    short, long = (Experiment.from_mapping({**TINY, "epochs": epochs}) for epochs in (1, 3))
+    train(short, tmp_path / "a", device="cpu")
+    run = Run.open(tmp_path / "a")
+    evaluate_run(run, device="cpu")
+    summary = resume(run, device="cpu", epochs=3)
+    train(long, tmp_path / "b", device="cpu")
+    other = Run.open(tmp_path / "b")
+    assert summary["epochs"] == 3
+    assert run.summary() == summary
+    assert run.config == {**other.config, "name": run.config["name"]}
+    assert [record["epoch"] for record in run.metrics()] == [1, 2, 3]
+    assert run.evaluation("test") is None
+    longer, whole = load_method(tmp_path / "a").state_dict(), load_method(str(tmp_path / "b")).state_dict()
+    assert all(torch.equal(longer[name], tensor) for name, tensor in whole.items())
+
+
+def test_epochs_that_do_not_fit_a_run_are_refused(tmp_path: Path) -> None:
+    train(Experiment.from_mapping({**TINY, "epochs": 2}), tmp_path / "a", device="cpu")
+    with pytest.raises(UserError, match="trained for 2 epochs; give at least as many"):
+        resume(Run.open(tmp_path / "a"), epochs=1)
+    greedy = {**TINY, "epochs": 1, "method": {"name": "hff", "layer_order": "greedy"}}
+    train(Experiment.from_mapping(greedy), tmp_path / "b", device="cpu")
+    with pytest.raises(UserError, match="in several stages"):
+        resume(Run.open(tmp_path / "b"), epochs=2)
+    train(Experiment.from_mapping({**TINY, "seconds": 0.1}), tmp_path / "c", device="cpu")
+    with pytest.raises(UserError, match="time budget"):
+        resume(Run.open(tmp_path / "c"), epochs=99)
+    assert Run.open(tmp_path / "a").finished
+
+
+def test_a_second_process_cannot_resume_a_run(tmp_path: Path) -> None:
+    experiment = Experiment.from_mapping(TINY)
+    with pytest.raises(KeyboardInterrupt):
+        train(experiment, tmp_path, device="cpu", listener=StopAfterFirstEpoch())
+    before = (tmp_path / "metrics.jsonl").read_text()
+    with Run(tmp_path).lock, pytest.raises(UserError, match="Another process is writing to"):
+        resume(Run(tmp_path), device="cpu")
+    assert (tmp_path / "metrics.jsonl").read_text() == before

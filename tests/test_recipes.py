@@ -117,7 +117,19 @@ def test_a_yaml_file_is_a_recipe(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("a: [1", "not valid YAML"), ("- 1", "must contain settings"), ("just words", "must contain settings")],
+    [
+        ("a: [1", "not valid YAML"),
+        ("- 1", "must contain settings"),
+        ("just words", "must contain settings"),
+        ("a: &a [1]\nb: *a", "anchors and aliases are not supported"),
+        ("epochs: 1\0", "NUL characters"),
+        ('name: "a\\0"', "is not text"),
+        ('name: "\\ud800"', "is not text"),
+        (f"epochs: {10**30}", "more than 63 bits"),
+        ("epochs: " + "[" * 5000, "nested too deeply"),
+        ("name: 2024-13-13", "not valid YAML"),
+        ("name: " + "x" * 300_000, "at most 262,144"),
+    ],
 )
 def test_an_invalid_file_is_named(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "mine.yaml"

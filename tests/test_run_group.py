@@ -87,3 +87,27 @@ def test_spread_combines_numbers_and_keeps_what_is_equal() -> None:
         "list": [{"mean": 1.5, "std": pytest.approx(0.5**0.5)}],
     }
     assert spread([{"a": 1.0}]) == {"a": {"mean": 1.0, "std": None}}
+
+
+@pytest.mark.parametrize(
+    "content", ["{", '{"seeds": [], "config": {}}', '{"seeds": ["a"], "config": {}}', '{"seeds": [1, 1]}']
+)
+def test_a_damaged_list_of_seeds_is_named(content: str, tmp_path: Path) -> None:
+    (tmp_path / "seeds.json").write_text(content)
+    with pytest.raises(UserError, match=r"seeds\.json (is damaged|cannot be read)"):
+        RunGroup(tmp_path).runs()
+
+
+def test_two_processes_cannot_train_one_group(tmp_path: Path) -> None:
+    first, second = RunGroup.create(tmp_path, TINY, (3,)), RunGroup(tmp_path)
+    with first.lock, pytest.raises(UserError, match="Another process is writing to"):
+        second.train(device="cpu")
+
+
+def test_more_epochs_train_every_run_on(tmp_path: Path) -> None:
+    group = RunGroup.create(tmp_path, TINY, (3, 5))
+    group.train(device="cpu")
+    summary = group.train(device="cpu", epochs=2)
+    assert summary["epochs"] == 2
+    assert group.experiment.training.epochs == 2
+    assert [len(run.metrics()) for run in group.runs().values()] == [2, 2]

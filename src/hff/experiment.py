@@ -214,8 +214,12 @@ def train(
 ) -> dict[str, Any]:
     """Trains an experiment in a new run folder and returns the summary."""
     method, data = experiment.build(data_dir, data)
-    run = Run.create(out, experiment.to_mapping(), data)
-    return _fit(experiment, method, data, run, device, listener)
+    if Run.exists(out):
+        raise UserError(f"{out} already contains a run; resume it, or choose another folder.")
+    run = Run(out)
+    with run.lock:
+        Run.create(out, experiment.to_mapping(), data)
+        return _fit(experiment, method, data, run, device, listener)
 
 
 def resume(
@@ -225,18 +229,52 @@ def resume(
     device: str = "auto",
     listener: Listener | None = None,
     data: DataSet | None = None,
+    epochs: int | None = None,
 ) -> dict[str, Any]:
-    """Resumes a run from its last checkpoint and returns the summary, also if the run is already finished."""
+    """Resumes a run from its last checkpoint and returns the summary, also if the run is already finished.
+
+    Args:
+        run: the run.
+        data_dir: the folder of data files.
+        device: the device to train on.
+        listener: receives the events of the training.
+        data: the data of the run; loaded if not given.
+        epochs: if given, the number of epochs of the run is raised to it, also if the run is finished. The
+            learning rate schedule is computed for the new number of epochs: with a schedule other than
+            constant, the learning rate jumps to its value at the completed share of the longer training.
+            Saved evaluations are removed, because they describe the shorter training.
+    """
     summary = run.summary()
-    if summary is not None:
+    if summary is not None and epochs is None:
         return summary
     experiment = Experiment.from_run(run)
+    if epochs is not None:
+        experiment = extended(experiment, epochs, run.folder)
     method, data = experiment.build(data_dir, data)
-    return _fit(experiment, method, data, run, device, listener)
+    with run.lock:
+        if epochs is not None:
+            if len([stage for stage in method.stages(epochs) if stage.epochs]) > 1:
+                raise UserError(
+                    f"{run.folder} trains its layers in several stages, and a finished stage cannot be "
+                    f"trained on; train again with epochs {epochs}."
+                )
+            run.reopen(experiment.to_mapping())
+        return _fit(experiment, method, data, run, device, listener)
 
 
-def load_method(run: Run) -> Method:
-    """The trained method of a run, in evaluation mode."""
+def extended(experiment: Experiment, epochs: int, folder: Path) -> Experiment:
+    """The experiment of a folder with a larger number of epochs."""
+    before = experiment.training
+    if before.seconds is not None:
+        raise UserError(f"{folder} has a time budget of {before.seconds:g} s, not a number of epochs.")
+    if epochs < before.epochs:
+        raise UserError(f"{folder} is trained for {before.epochs} epochs; give at least as many.")
+    return replace(experiment, training=replace(before, epochs=epochs))
+
+
+def load_method(run: Run | Path | str) -> Method:
+    """The trained method of a run or of the run in a folder, in evaluation mode."""
+    run = run if isinstance(run, Run) else Run.open(run)
     method = Experiment.from_run(run).create_method(run.preprocessing.size, len(run.classes))
     run.load_weights(method)
     return method.eval()

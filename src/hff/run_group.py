@@ -7,11 +7,15 @@ from typing import Any
 
 from hff.errors import UserError
 from hff.evaluation import Split
-from hff.experiment import Experiment, evaluate_run, resume, train
+from hff.experiment import Experiment, evaluate_run, extended, resume, train
+from hff.files import read_json
 from hff.training import Listener, Run
-from hff.training.run import evaluation_file, read_json, with_current_names, write_json
+from hff.training.lock import FolderLock
+from hff.training.run import evaluation_file, with_current_names, write_json
 
 SEEDS, SUMMARY = "seeds.json", "summary.json"
+SCHEMA = {"seeds": [int], "config": dict}
+"""What seeds.json must contain."""
 
 
 class RunGroup:
@@ -19,6 +23,8 @@ class RunGroup:
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
+        self.lock = FolderLock(self.folder)
+        """Entered while the runs are trained. A second process that enters it gets an error."""
 
     @staticmethod
     def exists(folder: Path | str) -> bool:
@@ -47,12 +53,12 @@ class RunGroup:
     @property
     def seeds(self) -> list[int]:
         """The seeds, including those that have not been trained yet."""
-        return list(read_json(self.folder / SEEDS)["seeds"])
+        return list(self._read()["seeds"])
 
     @property
     def experiment(self) -> Experiment:
         """The experiment that all runs share, apart from the seed."""
-        config = with_current_names(read_json(self.folder / SEEDS)["config"])
+        config = with_current_names(self._read()["config"])
         return Experiment.from_saved(config, self.folder)
 
     def runs(self) -> dict[int, Run]:
@@ -66,6 +72,7 @@ class RunGroup:
         data_dir: Path | None = None,
         device: str = "auto",
         listener: Callable[[int], Listener] = lambda seed: Listener(),
+        epochs: int | None = None,
     ) -> dict[str, Any]:
         """Trains every seed that is not finished, and saves the mean and spread of all summaries.
 
@@ -73,12 +80,26 @@ class RunGroup:
             data_dir: the folder of data files.
             device: the device to train on.
             listener: returns the listener for the run of a seed.
+            epochs: if given, the number of epochs of the group is raised to it, as by `resume`.
         """
+        with self.lock:
+            return self._train(data_dir, device, listener, epochs)
+
+    def _train(
+        self,
+        data_dir: Path | None,
+        device: str,
+        listener: Callable[[int], Listener],
+        epochs: int | None,
+    ) -> dict[str, Any]:
+        if epochs is not None:
+            config = extended(self.experiment, epochs, self.folder).to_mapping()
+            write_json(self.folder / SEEDS, {"seeds": self.seeds, "config": config})
         started, summaries = self.runs(), []
         for seed in self.seeds:
             machine: dict[str, Any] = {"data_dir": data_dir, "device": device, "listener": listener(seed)}
             if seed in started:
-                summary = resume(started[seed], **machine)
+                summary = resume(started[seed], epochs=epochs, **machine)
             else:
                 summary = train(self.experiment.with_seed(seed), self._run(seed).folder, **machine)
             summaries.append({**summary, "seed": None})
@@ -104,6 +125,13 @@ class RunGroup:
         combined = {"seeds": list(runs), **spread(results)}
         write_json(self.folder / evaluation_file(split), combined)
         return combined
+
+    def _read(self) -> dict[str, Any]:
+        path = self.folder / SEEDS
+        found = read_json(path, SCHEMA)
+        if len(set(found["seeds"])) < max(1, len(found["seeds"])):
+            raise UserError(f"{path} is damaged: 'seeds' must contain at least one seed, and each seed once.")
+        return found
 
     def _run(self, seed: int) -> Run:
         return Run(self.folder / f"seed-{seed}")

@@ -269,3 +269,31 @@ def test_the_height_of_the_figure_grows_with_the_methods(tmp_path: Path) -> None
         assert image.size[0] == small[0]
         assert image.size[1] > 2 * small[1]
     assert [path.name for path in tmp_path.iterdir()] == [FIGURE]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "[]",
+        '{"a":' * 100_000,
+        '{"settings": 1, "methods": []}',
+        '{"settings": {"data": {"name": "digits", "options": {}}, "network": null}, "methods": [1]}',
+        '{"settings": {"data": {"name": 3, "options": {}}, "network": null}, "methods": []}',
+        '{"settings": {"data": {"name": "digits", "options": {}}, "network": null, "epochs": "x"},'
+        ' "methods": []}',
+    ],
+)
+def test_damaged_settings_of_a_comparison_are_named(content: str, tmp_path: Path) -> None:
+    (tmp_path / SETTINGS).write_text(content)
+    with pytest.raises(UserError, match=r"settings\.json (is damaged|cannot be read)") as error:
+        Comparison.open(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_two_processes_cannot_run_one_comparison(tmp_path: Path) -> None:
+    first = Comparison(tmp_path, TINY, ["backprop"], device="cpu")
+    second = Comparison(tmp_path, TINY, ["backprop"], device="cpu")
+    with first.lock, pytest.raises(UserError, match="Another process is writing to"):
+        second.run()
+    second.run()

@@ -1,5 +1,7 @@
 """The run folder and its checkpoint."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +66,7 @@ def test_the_position_is_read_without_the_tensors(run: Run, monkeypatch: pytest.
 def test_weights_come_from_the_checkpoint_or_from_tensors_already_loaded(run: Run) -> None:
     network = create_network("mlp", (1, 8, 8), 10, widths=(8,))
     trained, first, second = (create_method("backprop", network, 10, seed=seed) for seed in range(3))
-    run.save({f"method/{name}": t for name, t in trained.state_dict().items()}, {})
+    run.save({f"method/{name}": t for name, t in trained.state_dict().items()}, {"position": {}})
     run.load_weights(first)
     loaded = run.load()
     assert loaded is not None
@@ -91,7 +93,11 @@ def test_old_names_of_settings_and_tensors_are_translated(run: Run) -> None:
         (run.folder / "config.yaml").write_text(yaml.safe_dump({**old, "method": before}))
         assert run.config == {**new, "method": after}
         assert with_current_names(run.config) == run.config
-    save_file({"optimiser/block0/0": torch.ones(1)}, run.folder / "checkpoint.safetensors", {"state": "{}"})
+    save_file(
+        {"optimiser/block0/0": torch.ones(1)},
+        run.folder / "checkpoint.safetensors",
+        {"state": '{"position": {}}'},
+    )
     loaded = run.load()
     assert loaded is not None
     assert list(loaded[0]) == ["optimizer/block0/0"]
@@ -103,10 +109,26 @@ def test_damaged_files_are_named(run: Run, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no checkpoint at"):
         run.load_weights(create_method("backprop", create_network("mlp", (1, 8, 8), 10), 10))
     for name, content, message, read in (
-        ("config.yaml", "a: [1", r"config\.yaml cannot be read", lambda: run.config),
+        ("config.yaml", "a: [1", r"config\.yaml is not valid YAML", lambda: run.config),
         ("config.yaml", "- 1", "does not contain settings", lambda: run.config),
         ("summary.json", "{", r"summary\.json cannot be read", run.summary),
         ("summary.json", "[]", "does not contain a JSON object", run.summary),
+        ("config.yaml", "a: &a [1]\nb: *a", "anchors and aliases are not supported", lambda: run.config),
+        ("config.yaml", "a: \0", "NUL characters", lambda: run.config),
+        ("config.yaml", 'a: "\\ud800"', "is not text", lambda: run.config),
+        ("config.yaml", "a: " + "9" * 30, "more than 63 bits", lambda: run.config),
+        ("config.yaml", "a: " + "9" * 5000, "is not valid YAML", lambda: run.config),
+        ("config.yaml", "a: 2024-99-99", "is not valid YAML", lambda: run.config),
+        ("config.yaml", "a: !!python/object:os.system x", "is not valid YAML", lambda: run.config),
+        ("config.yaml", "a: " + "[" * 3000, "nested too deeply", lambda: run.config),
+        ("config.yaml", "a: " + "b" * 300_000, "at most 262,144", lambda: run.config),
+        ("config.yaml", "1: 2", "does not contain settings", lambda: run.config),
+        ("summary.json", '{"a":' * 100_000, "nested too deeply", run.summary),
+        ("summary.json", '{"read_out_accuracy": "x"}', "'read_out_accuracy' is missing or has", run.summary),
+        ("eval-test.json", '{"accuracy": 7}', "'accuracy' is missing or has", lambda: run.evaluation("test")),
+        ("cost.json", '{"step_seconds": [1, -1]}', r"'step_seconds\[1\]' is missing or has", run.cost),
+        ("failure.json", "{}", "'reason' is missing", run.failure),
+        ("data.json", '{"name": "x", "classes": []}', "'classes' is missing or", lambda: run.classes),
         ("checkpoint.safetensors", "nothing", "is damaged", run.load),
         ("checkpoint.safetensors", "nothing", "is damaged", run.position),
     ):
@@ -114,3 +136,64 @@ def test_damaged_files_are_named(run: Run, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=message) as error:
             read()
         assert "\n" not in str(error.value)
+        assert name in str(error.value)
+    (run.folder / "config.yaml").write_bytes(b"a: \xff")
+    with pytest.raises(UserError, match="not UTF-8 text"):
+        _ = run.config
+
+
+RECORD = {
+    "stage": "all",
+    "epoch": 1,
+    "epochs": 3,
+    "loss": {"block0": 1.5},
+    "validation_accuracy": {"0": 0.5},
+    "read_out_accuracy": None,
+    "learning_rate": 0.1,
+    "seconds": 2.0,
+}
+
+
+def test_a_damaged_line_of_metrics_is_named_and_a_cut_off_one_is_dropped(run: Run) -> None:
+    path = run.folder / "metrics.jsonl"
+    for epoch in (1, 2, 3):
+        run.append_metrics({**RECORD, "epoch": epoch})
+    whole = path.read_text()
+    path.write_text(whole[:-20])
+    assert [record["epoch"] for record in run.metrics()] == [1, 2]
+    run.truncate_metrics(2)
+    assert path.read_text() == "".join(whole.splitlines(keepends=True)[:2])
+    with pytest.raises(UserError, match="2 readable lines, but the checkpoint was written after 3"):
+        run.truncate_metrics(3)
+    for damaged in ("{", "[]", '{"epoch": "x"}', '{"a":' * 9999):
+        lines = whole.splitlines()
+        lines[1] = damaged
+        path.write_text("\n".join(lines) + "\n")
+        with pytest.raises(UserError, match=r"Line 2 of .*metrics\.jsonl"):
+            run.metrics()
+
+
+def test_two_processes_cannot_train_one_run(run: Run) -> None:
+    other = Run(run.folder)
+    with run.lock, run.lock, pytest.raises(UserError, match="Another process is writing to"):
+        other.lock.__enter__()
+    with other.lock:
+        assert (run.folder / ".lock").exists()
+    assert not (run.folder / ".lock").exists()
+
+
+def test_a_lock_does_not_outlive_a_killed_process(run: Run) -> None:
+    code = (
+        "import os, sys, pathlib; from hff.training.lock import FolderLock\n"
+        "FolderLock(pathlib.Path(sys.argv[1])).__enter__(); print('locked', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, str(run.folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        with pytest.raises(UserError, match="Another process"):
+            run.lock.__enter__()
+        process.kill()
+        process.wait()
+    with run.lock:
+        pass

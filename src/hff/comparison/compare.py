@@ -12,14 +12,16 @@ from hff.bench.cost import peak_memory
 from hff.bench.estimate import Cost, Estimate, estimate, measure_costs
 from hff.comparison.entrants import find_entrants
 from hff.comparison.results import MethodResult, as_csv, as_markdown, ranked, result_of
-from hff.comparison.settings import ComparisonSettings
+from hff.comparison.settings import SCHEMA, ComparisonSettings
 from hff.data import load_data
 from hff.errors import UserError
 from hff.experiment import evaluate_run, resume, train
+from hff.files import read_json
 from hff.methods import methods
 from hff.training import Listener, Run, pick_device
 from hff.training.checkpoint import write_atomically
-from hff.training.run import read_json, write_json
+from hff.training.lock import FolderLock
+from hff.training.run import write_json
 
 SETTINGS, OLD_SETTINGS = "settings.json", "terms.json"
 """Version 0.1.0 saved the settings in terms.json, under the key "terms"."""
@@ -74,6 +76,8 @@ class Comparison:
         if not names:
             raise UserError("There are no methods to compare; name at least one.")
         self.folder, self.settings, self.names = folder, settings, names
+        self.lock = FolderLock(folder)
+        """Entered while the comparison runs. A second process that enters it gets an error."""
         self._refuse_other_settings()
         self.device = device
         data = settings.data
@@ -104,7 +108,10 @@ class Comparison:
 
         Returns the results of all methods, ranked.
         """
-        listener = listener or ComparisonListener()
+        with self.lock:
+            return self._run(listener or ComparisonListener())
+
+    def _run(self, listener: ComparisonListener) -> list[MethodResult]:
         self.folder.mkdir(parents=True, exist_ok=True)
         saved = {"settings": self.settings.to_mapping(), "methods": self.names}
         write_json(self.folder / SETTINGS, saved)
@@ -146,7 +153,12 @@ class Comparison:
     def costs(self) -> dict[str, Cost]:
         """The cost of each method on this machine. Saved measurements are reused."""
         known = {name: self.run_of(name).cost() for name in self.entrants}
-        missing = [self.entrants[name] for name, cost in known.items() if "step_seconds" not in cost]
+        missing = [
+            entrant
+            for name, entrant in self.entrants.items()
+            if "prediction_seconds" not in known[name]
+            or len(known[name].get("step_seconds", ())) != len(entrant.stages)
+        ]
         measured = measure_costs(
             missing, self.data.in_shape, len(self.data.classes), pick_device(self.device)
         )
@@ -217,7 +229,7 @@ def _read(folder: Path) -> tuple[ComparisonSettings, list[str]] | None:
     path = next((path for path in files if path.exists()), None)
     if path is None:
         return None
-    found = read_json(path)
+    found = read_json(path, {files[path]: SCHEMA, "methods": [str]})
     try:
         return ComparisonSettings.from_mapping(found[files[path]]), list(found["methods"])
     except UserError as error:

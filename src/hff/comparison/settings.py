@@ -7,12 +7,24 @@ from typing import Any, Self
 from hff.config import shown, to_builtin
 from hff.errors import UserError
 from hff.experiment import Experiment, Selection, select
+from hff.files import is_positive, is_size, optional
 from hff.methods import methods
 
 SHARES = 100
 """Epochs of a training with a time budget. They only determine how its stages share the time."""
 PARTS = ("data", "network")
 """The settings that are selections."""
+_SELECTION = {"name": str, "options": dict}
+SCHEMA = {
+    "data": _SELECTION,
+    "network": optional(_SELECTION),
+    "seconds?": optional(is_positive),
+    "epochs?": optional(is_size),
+    "batch_size?": is_size,
+    "learning_rate?": optional(is_positive),
+    "seed?": int,
+}
+"""What saved settings must contain."""
 
 
 @dataclass(frozen=True)

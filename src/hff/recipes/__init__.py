@@ -4,9 +4,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from hff.errors import UserError, unknown
+from hff.files import LARGEST_YAML, parse_yaml, read_text
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -24,11 +23,7 @@ def read(name: str) -> dict[str, Any]:
     """
     path = Path(name)
     if path.suffix in SUFFIXES:
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "not UTF-8 text"
-            raise UserError(f"The recipe {name} cannot be read: {reason}.") from None
+        text = read_text(path, LARGEST_YAML, f"The recipe {name}")
         return {"name": path.stem, **parse(text, name)}
     if name not in _names():
         raise unknown("recipe", name, _names())
@@ -37,12 +32,7 @@ def read(name: str) -> dict[str, Any]:
 
 def parse(text: str, source: str) -> dict[str, Any]:
     """The settings in YAML text. Error messages call it `source`."""
-    try:
-        settings = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        place = f" at line {mark.line + 1}" if mark else ""
-        raise UserError(f"{source} is not valid YAML{place}; fix it.") from None
+    settings = parse_yaml(text, source)
     if settings is None:
         return {}
     if not isinstance(settings, dict):

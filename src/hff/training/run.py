@@ -1,35 +1,43 @@
 """The run folder: everything about one training, in files that people and programs can read."""
 
 import json
+import os
 import platform
 import shlex
 import sys
 from collections.abc import Mapping
+from dataclasses import fields
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from torch import Tensor
 
 from hff.data import DataSet, Preprocessing
 from hff.errors import UserError
+from hff.files import check, dump_yaml, parse_json, read_json, read_text, read_yaml
 from hff.methods import Method
 from hff.training import checkpoint
+from hff.training.lock import FolderLock
 from hff.training.plan import Position
-
-CONFIG, METRICS, DATA, ENVIRONMENT, SUMMARY, COST, FAILURE = (
-    "config.yaml",
-    "metrics.jsonl",
-    "data.json",
-    "environment.json",
-    "summary.json",
-    "cost.json",
-    "failure.json",
+from hff.training.schemas import (
+    CHECKPOINT,
+    CONFIG,
+    COST,
+    DATA,
+    ENVIRONMENT,
+    EVALUATION,
+    FAILURE,
+    METRICS,
+    SCHEMAS,
+    STATE,
+    SUMMARY,
 )
-CHECKPOINT = "checkpoint.safetensors"
+
+LARGEST_METRICS = 2**30
+"""The bound on the size of the metrics in bytes; a line takes about 500."""
 
 # Old and new names of settings, and of options of methods (old, new, methods), to open folders of 0.1.0.
 # The methods are listed because a method of another package may have an option of the same name.
@@ -51,6 +59,8 @@ class Run:
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
+        self.lock = FolderLock(self.folder)
+        """Entered while the run is trained. A second process that enters it gets an error."""
 
     @staticmethod
     def exists(folder: Path | str) -> bool:
@@ -68,7 +78,7 @@ class Run:
         run._write(DATA, facts)
         run._write(ENVIRONMENT, environment())
         # The config is written last, so that a folder with a config is a complete start of a run.
-        checkpoint.write_atomically(run.folder / CONFIG, yaml.safe_dump(config, sort_keys=False))
+        run.save_config(config)
         return run
 
     @classmethod
@@ -82,13 +92,14 @@ class Run:
     def config(self) -> dict[str, Any]:
         """The resolved configuration, with the current names of renamed settings."""
         path = self.folder / CONFIG
-        try:
-            content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, yaml.YAMLError) as error:
-            raise _unreadable(path, error) from None
-        if not isinstance(content, dict):
+        content = read_yaml(path)
+        if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
             raise UserError(f"{path} is damaged: it does not contain settings.")
         return with_current_names(content)
+
+    def save_config(self, config: dict[str, Any]) -> None:
+        """Replaces the configuration."""
+        checkpoint.write_atomically(self.folder / CONFIG, dump_yaml(config))
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -111,32 +122,53 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """One record per epoch, in order. A line that a crash cut off is ignored."""
-        records = []
-        for line in self._metric_lines():
+        records, lines, path = [], self._metric_lines(), self.folder / METRICS
+        for number, line in enumerate(lines, 1):
+            source = f"Line {number} of {path}"
             try:
-                records.append(json.loads(line))
-            except ValueError:
-                break
+                record = parse_json(line, source)
+            except UserError:
+                if number == len(lines):
+                    break
+                raise
+            check(record, SCHEMAS[METRICS], source)
+            records.append(record)
         return records
 
     def append_metrics(self, record: dict[str, Any]) -> None:
         """Adds a record."""
         with (self.folder / METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
+            # The checkpoint that follows counts this record, so it must be on the disk before.
+            file.flush()
+            os.fsync(file.fileno())
 
     def truncate_metrics(self, count: int) -> None:
         """Drops all records but the first `count`: the others are newer than the checkpoint."""
         lines = self._metric_lines()
         if len(lines) > count:
             checkpoint.write_atomically(self.folder / METRICS, "".join(line + "\n" for line in lines[:count]))
+        readable = len(self.metrics())
+        if readable < count:
+            raise UserError(
+                f"{self.folder / METRICS} is damaged: it has {readable} readable lines, but the checkpoint "
+                f"was written after {count}; train again."
+            )
 
     def finish(self, summary: dict[str, Any]) -> None:
         """Writes the summary, which marks the run as complete."""
         self._write(SUMMARY, summary)
 
+    def reopen(self, config: dict[str, Any]) -> None:
+        """Marks a finished run as not complete, with a new config. Results of the old one are removed."""
+        self.save_config(config)
+        for path in (self.folder / SUMMARY, *self.folder.glob(evaluation_file("*"))):
+            path.unlink(missing_ok=True)
+
     def evaluation(self, split: str) -> dict[str, Any] | None:
         """The saved evaluation on a split; None if there is none."""
-        return self._find(evaluation_file(split))
+        path = self.folder / evaluation_file(split)
+        return read_json(path, EVALUATION) if path.exists() else None
 
     def save_evaluation(self, split: str, result: dict[str, Any]) -> None:
         """Saves the evaluation on a split."""
@@ -168,12 +200,17 @@ class Run:
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The tensors and state of the checkpoint; None before the first one."""
         path = self.folder / CHECKPOINT
-        return checkpoint.load(path) if path.exists() else None
+        if not path.exists():
+            return None
+        tensors, state = checkpoint.load(path)
+        return tensors, _checked(state, path)
 
     def position(self) -> Position:
         """The position of the training at the last checkpoint; the start before the first one."""
         path = self.folder / CHECKPOINT
-        return Position(**checkpoint.read_state(path)["position"]) if path.exists() else Position()
+        if not path.exists():
+            return Position()
+        return Position(**_checked(checkpoint.read_state(path), path)["position"])
 
     def load_weights(self, method: Method, tensors: Mapping[str, Tensor] | None = None) -> None:
         """Loads the weights of the last checkpoint into a method.
@@ -194,13 +231,14 @@ class Run:
 
     def _metric_lines(self) -> list[str]:
         path = self.folder / METRICS
-        return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        # Only a line feed ends a line: JSON text may contain other separators.
+        return read_text(path, LARGEST_METRICS).removesuffix("\n").split("\n") if _has_content(path) else []
 
     def _write(self, name: str, content: dict[str, Any]) -> None:
         write_json(self.folder / name, content)
 
     def _read(self, name: str) -> dict[str, Any]:
-        return read_json(self.folder / name)
+        return read_json(self.folder / name, SCHEMAS[name])
 
     def _find(self, name: str) -> dict[str, Any] | None:
         return self._read(name) if (self.folder / name).exists() else None
@@ -216,15 +254,20 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     checkpoint.write_atomically(path, json.dumps(content, indent=2) + "\n")
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Reads a JSON file with an object in it."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path} is damaged: it does not contain a JSON object.")
-    return content
+def _checked(state: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The state of a checkpoint, with a position that has the fields that this version knows."""
+    check(state, STATE, f"The state in the checkpoint {path}")
+    unknown_fields = set(state["position"]) - {field.name for field in fields(Position)}
+    if unknown_fields:
+        raise UserError(
+            f"The state in the checkpoint {path} is damaged: its position has the unknown field "
+            f"{min(unknown_fields)!r}."
+        )
+    return state
+
+
+def _has_content(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
 
 
 def with_current_names(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -239,11 +282,6 @@ def with_current_names(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _renamed(mapping: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     return {names.get(name, name): value for name, value in mapping.items()}
-
-
-def _unreadable(path: Path, error: Exception) -> UserError:
-    # YAML errors span several lines, but a message is one sentence.
-    return UserError(f"{path} cannot be read ({' '.join(str(error).split())}).")
 
 
 def environment() -> dict[str, Any]:

@@ -1,0 +1,103 @@
+"""The names of the files of a run, and what each of them must contain."""
+
+from typing import Any
+
+from hff.files import Schema, is_count, is_duration, is_finite, is_positive, is_share, is_size, optional
+
+CONFIG, METRICS, DATA, ENVIRONMENT, SUMMARY, COST, FAILURE = (
+    "config.yaml",
+    "metrics.jsonl",
+    "data.json",
+    "environment.json",
+    "summary.json",
+    "cost.json",
+    "failure.json",
+)
+CHECKPOINT = "checkpoint.safetensors"
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list) and len(value) > 0 and all(isinstance(name, str) for name in value)
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, list) and len(value) > 0 and all(map(is_size, value))
+
+
+_number = (int, float)
+_by_layer: Schema = {...: optional(is_share)}
+_metrics: Schema = {
+    "loss?": {...: _number},
+    "validation_accuracy?": _by_layer,
+    "read_out_accuracy?": optional(is_share),
+    "seconds?": is_duration,
+}
+SCHEMAS: dict[str, Schema] = {
+    DATA: {
+        "name": str,
+        "classes": lambda value: (
+            isinstance(value, list) and bool(value) and all(isinstance(c, str) for c in value)
+        ),
+        "preprocessing": {
+            "mean": [is_finite],
+            "std": [is_positive],
+            "scale": is_positive,
+            "size": lambda value: (
+                isinstance(value, list) and bool(value) and all(is_count(n) and n for n in value)
+            ),
+            "margin?": is_positive,
+        },
+    },
+    ENVIRONMENT: dict,
+    METRICS: {
+        "stage": str,
+        "epoch": is_duration,
+        "epochs": optional(is_count),
+        "learning_rate": is_finite,
+        **{key.removesuffix("?"): schema for key, schema in _metrics.items()},
+        "share?": is_share,
+        "training_seconds?": is_duration,
+        "diagnostics?": dict,
+    },
+    SUMMARY: {
+        **_metrics,
+        "method?": str,
+        "data?": str,
+        "epochs?": is_duration,
+        "seed?": int,
+        "training_samples?": is_count,
+        "validation_samples?": is_count,
+        "parameters?": is_count,
+        "best_layer?": int,
+    },
+    COST: {
+        "step_seconds?": [is_duration],
+        "prediction_seconds?": is_duration,
+        "peak_memory?": optional(int),
+    },
+    FAILURE: {"reason": str},
+}
+"""What the files of a run must contain. Older versions wrote fewer values, so most of them may be missing."""
+EVALUATION: Schema = {
+    "accuracy": is_share,
+    "split?": str,
+    "samples?": is_count,
+    "classes?": [str],
+    "top5?": optional(is_share),
+    "confusion?": [[is_count]],
+    "layers?": [{"layer": int, "accuracy": is_share, "bits": _number}],
+}
+STATE: Schema = {
+    "position": {
+        "stage?": is_count,
+        "epoch?": is_count,
+        "step?": is_count,
+        "records?": is_count,
+        "samples?": is_count,
+        "seconds?": is_duration,
+        "spent?": is_duration,
+    },
+    "seed?": int,
+    "format?": lambda value: value == 1,
+}
+"""What the state of a checkpoint must contain."""

@@ -1,0 +1,150 @@
+"""Checkpoints: their checksum, their state, and the order in which they are written."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from hff.errors import UserError
+from hff.training import Run, checkpoint
+
+TENSORS = {
+    "method/weight": torch.arange(12.0).view(3, 4),
+    "method/half": torch.ones(5, dtype=torch.bfloat16),
+    "method/flag": torch.tensor(True),
+    "method/none": torch.zeros(0),
+    "optimizer/step": torch.tensor(3.0),
+}
+STATE = {"format": 1, "position": {"stage": 0, "epoch": 2, "records": 2, "seconds": 1.5}, "seed": 7}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "checkpoint.safetensors"
+    checkpoint.save(path, TENSORS, STATE)
+    return path
+
+
+def test_a_checkpoint_returns_what_was_saved(path: Path) -> None:
+    tensors, state = checkpoint.load(path)
+    assert state == STATE == checkpoint.read_state(path)
+    assert {name: t.dtype for name, t in tensors.items()} == {name: t.dtype for name, t in TENSORS.items()}
+    assert all(torch.equal(tensors[name], t) for name, t in TENSORS.items())
+
+
+def test_a_damaged_checkpoint_is_refused_in_one_sentence_or_has_the_same_content(path: Path) -> None:
+    whole, draw = path.read_bytes(), np.random.default_rng(0)
+    messages = []
+    for _ in range(400):
+        content = bytearray(whole)
+        kind = draw.integers(3)
+        place = int(draw.integers(len(content)))
+        if kind == 0:
+            content[place] ^= 1 << int(draw.integers(8))
+        elif kind == 1:
+            content[place : place + 8] = draw.bytes(8)
+        else:
+            del content[place:]
+        path.write_bytes(content)
+        try:
+            tensors, state = checkpoint.load(path)
+        except UserError as error:
+            messages.append(str(error))
+        else:
+            assert state == STATE
+            assert all(torch.equal(tensors[name], t) for name, t in TENSORS.items())
+            assert set(tensors) == set(TENSORS)
+    assert len(messages) > 350
+    assert all("is damaged" in message and "\n" not in message for message in messages)
+
+
+def test_the_position_is_verified_without_the_tensors(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b'epoch\\": 2', b'epoch\\": 9'))
+    with pytest.raises(UserError, match="checksum does not match"):
+        checkpoint.read_state(path)
+
+
+def test_a_checkpoint_without_a_checksum_still_opens(path: Path) -> None:
+    save_file(TENSORS, path, {"state": json.dumps(STATE)})
+    tensors, state = checkpoint.load(path)
+    assert state == STATE
+    assert torch.equal(tensors["method/weight"], TENSORS["method/weight"])
+
+
+@pytest.mark.parametrize(
+    ("state", "place"),
+    [
+        ({}, "position"),
+        ({"position": 3}, "position"),
+        ({"position": {"epoch": -1}}, "position.epoch"),
+        ({"position": {"epoch": 1.5}}, "position.epoch"),
+        ({"position": {"epoch": True}}, "position.epoch"),
+        ({"position": {"seconds": float("nan")}}, "position.seconds"),
+        ({"position": {"epcoh": 1}}, "epcoh"),
+        ({"position": {}, "seed": "x"}, "seed"),
+        ({"position": {}, "format": 9}, "format"),
+    ],
+)
+def test_a_state_with_a_wrong_value_is_refused_by_name(state: Any, place: str, path: Path) -> None:
+    checkpoint.save(path, TENSORS, state)
+    run = Run(path.parent)
+    for read in (run.load, run.position):
+        with pytest.raises(UserError, match=f"is damaged: .*'{place}'"):
+            read()
+
+
+def test_a_state_that_is_nested_too_deeply_is_refused(path: Path) -> None:
+    save_file(TENSORS, path, {"state": "[" * 100_000})
+    with pytest.raises(UserError, match="nested too deeply"):
+        checkpoint.load(path)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path: checkpoint.save(path, TENSORS, STATE),
+        lambda path: checkpoint.write_atomically(path, "text"),
+    ],
+)
+def test_the_file_is_synced_before_the_rename_and_the_folder_after_it(
+    write: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    sync, replace = os.fsync, Path.replace
+
+    def fsync(handle: int) -> None:
+        calls.append(f"sync {Path(os.readlink(f'/proc/self/fd/{handle}')).name}")
+        sync(handle)
+
+    def rename(self: Path, target: Path) -> Path:
+        calls.append(f"rename {self.name}")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", rename)
+    write(tmp_path / "file")
+    assert calls == ["sync file.partial", "rename file.partial", f"sync {tmp_path.name}"]
+
+
+def test_a_failed_write_names_the_last_checkpoint_only_if_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> None:
+        raise checkpoint.SafetensorError("No space left on device")
+
+    path = tmp_path / "checkpoint.safetensors"
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save_file", full)
+        with pytest.raises(OSError, match=r"No space left on device\); fix the cause and train again"):
+            checkpoint.save(path, TENSORS, STATE)
+    checkpoint.save(path, TENSORS, STATE)
+    monkeypatch.setattr(checkpoint, "save_file", full)
+    with pytest.raises(OSError, match="fix the cause and resume from the last checkpoint"):
+        checkpoint.save(path, TENSORS, STATE)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
