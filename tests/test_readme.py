@@ -1,8 +1,9 @@
-"""The pages keep their promises: commands run, Python runs, links lead somewhere, tables match the code."""
+"""README and guide are correct: commands and Python blocks run, links exist, and tables match the code."""
 
 import re
 import shlex
 import shutil
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,27 +21,41 @@ from hff.data import datasets
 from hff.experiment import Experiment
 from hff.methods import methods
 from hff.methods.hff import HFF
+from hff.networks import networks
+from hff.training import Trainer
 
 ROOT = Path(__file__).parent.parent
 README, GUIDE = ROOT / "README.md", ROOT / "docs" / "guide.md"
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
 PROMPT = re.compile(r"^(?:\$ )?(?=hff )")
-TINY = ["--network.widths", "32,16,16", "--epochs", "3", "--quiet"]
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+PYTHON = re.compile(r"^```python\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
+"""A Python block, and the block of text below it that shows what it prints."""
+TINY = ["--network.widths", "64,32,32", "--epochs", "3", "--quiet"]
 
 
 class Command(NamedTuple):
-    """A command of a page, and the first line that the page shows as its answer."""
+    """A command of a page, and the first line of the output that the page shows (empty if it shows none)."""
 
-    argv: list[str]
-    answer: str
+    argv: tuple[str, ...]
+    output: str
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def sections(page: Path) -> dict[str, str]:
+    """The text below each heading of the second level."""
+    parts = re.split(r"^## (.+)\n", text_of(page), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    """The fenced blocks of a language; those without a fence, indented by four, have the language ""."""
-    text = page.read_text(encoding="utf-8")
+    """The fenced blocks in a language; "" stands for blocks without fence, which are indented by four."""
     if not language:
-        return re.findall(r"(?<=\n\n)(?:    .*\n)+", text)
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+        return re.findall(r"(?<=\n\n)(?:    .*\n)+", text_of(page))
+    return re.findall(rf"^```{language}\n(.*?)^```$", text_of(page), re.MULTILINE | re.DOTALL)
 
 
 def commands() -> Iterator[Command]:
@@ -48,24 +63,35 @@ def commands() -> Iterator[Command]:
         for language in ("", "console"):
             for block in blocks(page, language):
                 lines = [line.strip() for line in block.splitlines()]
-                for line, answer in zip(lines, [*lines[1:], ""], strict=True):
+                for line, following in zip(lines, [*lines[1:], ""], strict=True):
                     if PROMPT.match(line):
-                        yield Command(shlex.split(PROMPT.sub("", line), comments=True)[1:], answer)
+                        argv = tuple(shlex.split(PROMPT.sub("", line), comments=True)[1:])
+                        shows_output = following != "..." and not re.match(r"(\$|hff) ", following)
+                        yield Command(argv, following if shows_output else "")
 
 
-COMMANDS = list(commands())
+COMMANDS = [Command(argv, output) for argv, output in dict(sorted(set(commands()))).items()]
+"""Each command once. The version with output comes last in the sorted list, so it is the one that is kept."""
+EXAMPLES = [title for title, section in sections(GUIDE).items() if PYTHON.search(section)]
+
+
+def masked(text: str) -> str:
+    """Text with numbers and spacing replaced, because they depend on the run."""
+    return re.sub(r"\s+", " ", re.sub(r"-?\d+(\.\d+)?", "#", text)).strip()
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with all that the pages take for granted: runs, images, arrays, a recipe."""
+    """A folder with everything that the pages refer to: runs, images, arrays and a recipe."""
     folder = tmp_path_factory.mktemp("world")
     trained = folder / "runs" / "digits-seed0"
     assert main(["train", *TINY, "--out", str(trained)]) == 0
     assert main(["eval", str(trained), "--json"]) == 0
     assert main(["train", *TINY, "--seeds", "0,1", "--out", str(folder / "runs" / "digits-seeds")]) == 0
     numbers = np.random.default_rng(0)
-    images = ["photo.png", "scans/8-8.png", *(f"photos/{name}/{i}.png" for name in "ab" for i in range(9))]
+    scans = set(re.findall(r"scans/[\w-]+\.png", text_of(GUIDE)))
+    assert scans
+    images = ["photo.png", *scans, *(f"photos/{name}/{i}.png" for name in "ab" for i in range(9))]
     for file in images:
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(numbers.integers(256, size=(32, 32, 3), dtype=np.uint8)).save(folder / file)
@@ -82,7 +108,7 @@ def in_a_copy_of_the_world(world: Path, tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.fixture
 def untrained(monkeypatch: pytest.MonkeyPatch) -> list[Experiment]:
-    """Trainings get as far as the method on its network, and downloads as far as the name."""
+    """Trainings create their method and trainer but take no step, and nothing is downloaded."""
     begun: list[Experiment] = []
 
     def begin(experiment: Experiment, out: Path, **_: object) -> dict[str, Any]:
@@ -91,7 +117,7 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> list[Experiment]:
         if shape is None or classes is None:
             data = experiment.load_data()
             shape, classes = data.in_shape, len(data.classes)
-        experiment.create_method(shape, classes)
+        Trainer(experiment.create_method(shape, classes), experiment.training)
         begun.append(experiment)
         return {}
 
@@ -99,16 +125,20 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> list[Experiment]:
         return Path("data", name)
 
     class Planned(Comparison):
-        """A comparison that finds its network for every method, and trains none."""
+        """A comparison that finds a network for every method, but does not train."""
 
-        def __init__(self, folder: Path, terms: ComparisonSettings, names: Any = None, **_: object) -> None:
-            known = datasets[terms.data.name]
+        def __init__(
+            self, folder: Path, settings: ComparisonSettings, names: Any = None, **_: object
+        ) -> None:
+            known = datasets[settings.data.name]
             assert known.in_shape
             assert known.classes
             names = names or sorted(methods)
-            self.folder, self.terms = folder, terms
-            self.entrants, self.unsupported = find_entrants(terms, names, known.in_shape, known.classes)
+            self.folder, self.settings = folder, settings
+            self.entrants, self.unsupported = find_entrants(settings, names, known.in_shape, known.classes)
+            assert self.entrants
             assert set(self.entrants) | set(self.unsupported) == set(names)
+            assert settings.network or not self.unsupported
 
         def run(self, listener: Any = None) -> list[MethodResult]:
             return []
@@ -120,50 +150,62 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> list[Experiment]:
     return begun
 
 
-def test_the_pages_hold_commands_of_every_verb() -> None:
-    assert {command.argv[0] for command in COMMANDS} == {
-        "train",
-        "eval",
-        "predict",
-        "compare",
-        "list",
-        "data",
-    }
-    assert len(COMMANDS) > 20
+def test_the_pages_contain_commands_of_every_verb() -> None:
+    verbs = {command.argv[0] for command in COMMANDS}
+    assert verbs == {"train", "eval", "predict", "compare", "list", "data"}
+    assert len(COMMANDS) > 30
 
 
 @pytest.mark.usefixtures("in_a_copy_of_the_world")
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command.argv))
-def test_every_command_runs(
+def test_every_command_runs_and_starts_with_the_output_shown(
     command: Command, untrained: list[Experiment], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    argv = command.argv
-    # Runs that were made earlier on a page; all are alike here.
+    argv = list(command.argv)
+    # A page may refer to a run of an earlier command. Here, all runs are copies of the same one.
     for place, named in enumerate(argv):
         if named.startswith("runs/") and argv[place - 1] != "--out" and not Path(named).exists():
             shutil.copytree("runs/digits-seed0", named)
     code = main(argv)
-    said = capsys.readouterr().err
-    if command.answer.startswith("hff: "):
-        assert (code, said) == (2, f"{command.answer}\n")
+    printed = capsys.readouterr()
+    if command.output.startswith("hff: "):
+        assert (code, printed.err) == (2, f"{command.output}\n")
         return
-    assert code == 0, said
+    assert code == 0, printed.err
     assert bool(untrained) == (argv[0] == "train" and "--resume" not in argv)
-
-
-def test_the_python_of_the_readme_runs_and_learns(capsys: pytest.CaptureFixture[str]) -> None:
-    (block,) = blocks(README, "python")
-    exec(compile(block, str(README), "exec"), {})
-    layers = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert [layer for layer, *_ in layers] == ["0", "1", "2"]
-    assert all(float(accuracy.rstrip("%")) > 90 for _, accuracy, *_ in layers)
+    # Trainings and comparisons do not run here, so their output cannot be checked.
+    if command.output and argv[0] not in ("train", "compare"):
+        assert masked(printed.out.splitlines()[0]) == masked(command.output)
 
 
 @pytest.mark.usefixtures("in_a_copy_of_the_world")
-def test_the_python_of_the_guide_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    for block in blocks(GUIDE, "python"):
-        exec(compile(block, str(GUIDE), "exec"), {})
-    assert re.fullmatch(r"\d says layer [012]\n", capsys.readouterr().out)
+def test_the_python_of_the_readme_runs_and_learns(capsys: pytest.CaptureFixture[str]) -> None:
+    # Later blocks continue the first one.
+    first, *others = blocks(README, "python")
+    names: dict[str, Any] = {}
+    exec(compile(first, README.name, "exec"), names)
+    layers = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [layer for layer, *_ in layers] == ["0", "1", "2"]
+    assert all(float(accuracy.rstrip("%")) > 90 for _, accuracy, *_ in layers)
+    for block in others:
+        exec(compile(block, README.name, "exec"), names)
+
+
+@pytest.mark.usefixtures("in_a_copy_of_the_world")
+@pytest.mark.parametrize("title", EXAMPLES)
+def test_the_python_of_a_section_prints_what_the_guide_shows(
+    title: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names: dict[str, Any] = {}
+    for block, output in PYTHON.findall(sections(GUIDE)[title]):
+        exec(compile(block, f"{GUIDE.name}, {title}", "exec"), names)
+        assert masked(capsys.readouterr().out) == masked(output)
+
+
+def test_all_python_of_the_guide_is_in_a_section() -> None:
+    assert len(EXAMPLES) >= 4
+    found = sum(len(PYTHON.findall(section)) for section in sections(GUIDE).values())
+    assert found == text_of(GUIDE).count("```python")
 
 
 def recipe() -> str:
@@ -171,28 +213,43 @@ def recipe() -> str:
     return block
 
 
-def test_the_recipe_of_the_guide_is_complete_and_known() -> None:
+def test_the_recipe_of_the_guide_is_valid() -> None:
     experiment = Experiment.from_mapping(yaml.safe_load(recipe()))
     assert experiment.method.options["prototypes_per_class"] == 2
     assert experiment.training.lr_schedule == "cosine"
 
 
 def test_the_guide_lists_the_options_of_hff_with_their_defaults() -> None:
-    rows = re.findall(r"^\|[^|]*\| `(\w+)` \| `([^`]+)` \|", GUIDE.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(r"^\|[^|]*\| `(\w+)` \| `([^`]+)` \|", text_of(GUIDE), re.MULTILINE)
     assert len(rows) == len(dict(rows))
     assert dict(rows) == {field.name: shown(field.default) for field in fields_of(HFF)}
 
 
 def test_the_guide_lists_the_files_of_a_run(world: Path) -> None:
-    section = GUIDE.read_text(encoding="utf-8").partition("## What a run folder holds")[2]
-    listed = re.findall(r"^\| `([^`]+)` \|", section.partition("\n## ")[0], re.MULTILINE)
+    listed = re.findall(r"^\| `([^`]+)` \|", sections(GUIDE)["What a run folder holds"], re.MULTILINE)
     assert sorted(listed) == sorted(path.name for path in (world / "runs" / "digits-seed0").iterdir())
 
 
+def test_the_guide_counts_the_methods() -> None:
+    (counts,) = re.findall(r"There are (\d+) methods: `hff`, `backprop` and (\d+) others", text_of(GUIDE))
+    assert tuple(map(int, counts)) == (len(methods), len(methods) - 2)
+
+
+def test_the_guide_names_the_methods_that_train_residual_networks() -> None:
+    prose = FENCED.sub("", sections(GUIDE)["Residual networks"])
+    named = {word for word in re.findall(r"`(\w+)`", prose) if word in methods}
+    assert named == {name for name, method in methods.items() if method.info.supports == "any"}
+
+
+def test_the_entry_points_of_the_guide_belong_to_the_registries() -> None:
+    (block,) = blocks(GUIDE, "toml")
+    groups = tomllib.loads(block)["project"]["entry-points"]
+    assert set(groups) == {methods.group, networks.group, datasets.group}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_every_relative_link_leads_somewhere(page: Path) -> None:
-    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    for target in re.findall(r"\]\((?!https?:|mailto:)([^)\s]+)\)", text):
+def test_every_relative_link_has_a_target(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:|mailto:)([^)\s]+)\)", FENCED.sub("", text_of(page))):
         path, _, anchor = target.partition("#")
         goal = page.parent / path if path else page
         assert goal.exists(), f"{page.name} links to {target}, which does not exist."
@@ -201,6 +258,6 @@ def test_every_relative_link_leads_somewhere(page: Path) -> None:
 
 
 def anchors(page: Path) -> set[str]:
-    """The headings as the addresses within a page have them."""
-    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    """The anchors of all headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", text_of(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
