@@ -53,7 +53,7 @@ def test_train_help_shows_the_options_of_the_selected_parts_with_the_recipe_valu
 ) -> None:
     main(["train", "paper_mnist_cnn", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
-    assert "--method.temperature X tau of the scores" in shown
+    assert "--method.temperature X tau in the scores" in shown
     assert "--network.channels N,N output channels" in shown
     assert "(32,64)" in shown
     assert "(150)" in shown
