@@ -8,22 +8,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tiny_files import write_images
 
 from hff.data import Augmentation, Batches, ImageFileExamples, TensorExamples, load_data
 from hff.errors import UserError
-
-
-def write_images(
-    root: Path, count: int = 5, classes: str = "ab", size: tuple[int, int] = (8, 6), mode: str = "RGB"
-) -> None:
-    """Images [H, W] in one folder per class; the brightness depends on the class."""
-    rng = np.random.default_rng(0)
-    for i, name in enumerate(classes):
-        (root / name).mkdir(parents=True, exist_ok=True)
-        for j in range(count):
-            shape = (*size, 3) if mode == "RGB" else size
-            pixels = rng.integers(100 * i, 100 * i + 50, shape, dtype=np.uint8)
-            Image.fromarray(pixels).save(root / name / f"{j}.png")
 
 
 def test_one_folder_per_class(tmp_path: Path) -> None:
@@ -43,10 +31,9 @@ def test_one_folder_per_class(tmp_path: Path) -> None:
     assert torch.equal(again.test.x, data.test.x)
 
 
-@pytest.mark.parametrize("name", ["test", "val"])
-def test_folders_for_training_and_testing(tmp_path: Path, name: str) -> None:
+def test_folders_for_training_and_testing(tmp_path: Path) -> None:
     write_images(tmp_path / "train", count=5)
-    write_images(tmp_path / name, count=2)
+    write_images(tmp_path / "test", count=2)
     data = load_data("folder", path=tmp_path, validation=0)
     assert data.test is not None
     assert (len(data.train), len(data.test)) == (10, 4)

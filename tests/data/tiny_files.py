@@ -6,10 +6,11 @@ import io
 import pickle
 import struct
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from hff.data.readers.idx import IDX_FILES
 
@@ -62,6 +63,23 @@ def write_cifar10(folder: Path, meta: bool = True) -> list[tuple[np.ndarray, lis
         names = [f"kind {i}" for i in range(10)]
         (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": names}, protocol=2))
     return parts
+
+
+def write_images(
+    root: Path,
+    count: int = 5,
+    classes: Sequence[str] = "ab",
+    size: tuple[int, int] = (8, 6),
+    mode: str = "RGB",
+) -> None:
+    """Images [H, W] in one folder per class; the brightness depends on the class."""
+    rng = np.random.default_rng(0)
+    for i, name in enumerate(classes):
+        (root / name).mkdir(parents=True, exist_ok=True)
+        for j in range(count):
+            shape = (*size, 3) if mode == "RGB" else size
+            pixels = rng.integers(100 * i, 100 * i + 50, shape, dtype=np.uint8)
+            Image.fromarray(pixels).save(root / name / f"{j}.png")
 
 
 def md5(content: bytes) -> str:

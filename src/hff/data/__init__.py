@@ -8,7 +8,7 @@ from hff.data.examples import Examples, TensorExamples
 from hff.data.fetching.files import get, needs_download, status
 from hff.data.fetching.sources import Download, Source
 from hff.data.info import DataSetInfo, ReadRequest
-from hff.data.loading import load_data
+from hff.data.loading import DataWarning, load_data
 from hff.data.preprocessing import Preprocessing
 from hff.data.raw import RawData
 from hff.data.readers.image_files import ImageFileExamples
@@ -18,6 +18,7 @@ __all__ = [
     "Batches",
     "DataSet",
     "DataSetInfo",
+    "DataWarning",
     "Download",
     "Examples",
     "ImageFileExamples",

@@ -195,7 +195,7 @@ datasets["imagenet"] = DataSetInfo(
 )
 
 datasets["folder"] = DataSetInfo(
-    "Your own images: one folder per class, or train/ and test/ with one folder per class in each",
+    "Your own images: one folder per class, or train/, val/ and test/ with one folder per class in each",
     read=read_folder,
     license="yours",
     path_to="folder of images",

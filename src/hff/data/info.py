@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from hff.data.augmentation import Augmentation
 from hff.data.fetching.sources import Source
@@ -23,6 +24,8 @@ class ReadRequest:
     """The folder for data files, for readers that locate or download their files themselves."""
     size: int | None = None
     """The wanted height and width. A reader may ignore it: `load_data` resizes what it returns."""
+    bad_images: Literal["refuse", "skip"] = "refuse"
+    """What to do with image files that cannot be read."""
     download: bool = True
     """Whether a reader that downloads files itself may do so."""
 

@@ -1,7 +1,9 @@
 """`load_data`: a data set by its name."""
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -17,6 +19,10 @@ from hff.data.statistics import resized
 from hff.errors import UserError
 
 
+class DataWarning(UserWarning):
+    """Some of the user's data is not used. The same sentence is in `DataSet.warnings`."""
+
+
 def load_data(
     name: str,
     *,
@@ -28,6 +34,7 @@ def load_data(
     classes: int | None = None,
     limit: int | None = None,
     size: int | None = None,
+    bad_images: Literal["refuse", "skip"] = "refuse",
     download: bool = True,
 ) -> DataSet:
     """Loads a data set and carves a validation split from its training split.
@@ -42,14 +49,20 @@ def load_data(
         classes: use only the first classes, this many of them.
         limit: use at most this many training examples.
         size: resize the images to this height and width.
+        bad_images: refuse image files that cannot be read, or skip them with a warning.
         download: download missing files.
     """
     info = datasets.find(name)
     data_dir, path = (None if given is None else Path(given) for given in (data_dir, path))
     if size is not None and size < 1:
         raise UserError(f"The size of images must be at least 1 pixel, not {size}.")
+    if bad_images not in ("refuse", "skip"):
+        raise UserError(f"bad_images must be 'refuse' or 'skip', not {bad_images!r}.")
     path = _location(name, info, data_dir, path, download)
-    raw = _resized(info.read(ReadRequest(name, info, path, data_dir, size, download)), size)
+    request = ReadRequest(name, info, path, data_dir, size, bad_images, download)
+    raw = _resized(info.read(request), size)
+    for note in raw.notes:
+        warnings.warn(note, DataWarning, stacklevel=2)
     if classes is not None:
         raw = _first_classes(raw, classes)
     return DataSet.from_raw(
@@ -98,6 +111,7 @@ def _resized(raw: RawData, size: int | None) -> RawData:
         test=raw.test and resized(raw.test, stored),
         validation=raw.validation and resized(raw.validation, stored),
         in_shape=(raw.in_shape[0], size, size),
+        resized=f"scaled from {raw.in_shape[1]}x{raw.in_shape[2]} to {size}x{size} pixels",
     )
 
 

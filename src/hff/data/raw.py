@@ -1,8 +1,13 @@
 """The output of a reader."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from hff.data.examples import Examples
+
+GIVEN = "given"
+
+CARVED = "carved from the training split"
 
 
 @dataclass(frozen=True)
@@ -21,3 +26,9 @@ class RawData:
     """The size of a stored image relative to `in_shape`."""
     validation: Examples | None = None
     """None if the validation split is to be carved from the training split."""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Where the splits train, validation and test come from, such as `GIVEN` or `CARVED`."""
+    resized: str = ""
+    """How the size of the images was changed, as part of a sentence. Empty if it was not."""
+    notes: tuple[str, ...] = ()
+    """What the user should know, such as files that were skipped; one sentence each."""

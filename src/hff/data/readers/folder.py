@@ -1,16 +1,16 @@
 """Image folders with one folder per class: the user's own, and ImageNet."""
 
-import os
-from pathlib import Path
+from collections.abc import Iterable
+from typing import Literal, TypeVar
 
 import torch
-from torch import Tensor
 
-from hff.data.examples import Examples, TensorExamples
+from hff.data.examples import Examples
 from hff.data.info import ReadRequest
-from hff.data.raw import RawData
+from hff.data.raw import CARVED, GIVEN, RawData
+from hff.data.readers.folder_layout import Listed, class_names, find_layout, listed
 from hff.data.readers.image_files import ImageFileExamples
-from hff.data.readers.images import SUFFIXES, common_form
+from hff.data.readers.images import BadImage, ImageForms, forms_of
 from hff.data.splits import carve_test
 from hff.errors import UserError
 
@@ -23,43 +23,55 @@ DEFAULT_SIZE = 64
 KEPT_SIZE = 96
 """Images that all have the same size keep it up to this height and width."""
 
-DECODED_AT_ONCE = 64
+NAMED = 10
+"""The number of bad images that a message names."""
+
+Kind = TypeVar("Kind", Listed, ImageFileExamples)
 
 
 def read_folder(request: ReadRequest) -> RawData:
-    """The user's images: path/CLASS/*, or path/train/CLASS/* with path/test/CLASS/* or path/val/CLASS/*.
+    """The user's images: path/CLASS/*, or path/train/CLASS/* with optional folders of the other splits.
 
-    Without a test folder, a fifth of the images is used for testing, the same fifth for every seed.
+    A folder val, valid or validation is the validation split, and a folder test is the test split. Without a
+    test folder, a fifth of the training images is used for testing, the same fifth for every seed; this is
+    so even if there is a validation folder. Images may be in folders inside the class folders. A validation
+    folder may have a file val_annotations.txt instead of class folders, as in Tiny ImageNet. A test folder
+    of images without classes is ignored with a warning.
     """
     path, size = request.location, request.size
     if not path.is_dir():
         raise UserError(
             f"There is no folder {path}; give a folder that holds one folder of images per class."
         )
-    train_root, test_root = _roots(path)
-    classes = _classes(train_root)
-    files, labels = _listed(train_root, classes)
-    test_files, test_labels = _listed(test_root, classes) if test_root else ([], labels[:0])
-    channels, common = common_form(files + test_files)
+    layout = find_layout(path)
+    splits = {"train": layout.train, "validation": layout.validation, "test": layout.test}
+    found = {name: split for name, split in splits.items() if split is not None}
+    forms = forms_of(file for split in found.values() for file in split.files)
+    found = {name: _without(split, forms.bad) for name, split in found.items()}
+    common = forms.common
     if size is None and common is not None and max(common) <= KEPT_SIZE:
-        shape = (channels, *common)
+        shape = (forms.channels, *common)
     else:
-        shape = (channels, size or DEFAULT_SIZE, size or DEFAULT_SIZE)
-    train: Examples = ImageFileExamples(files, labels, shape)
-    test: Examples = ImageFileExamples(test_files, test_labels, shape)
-    if (len(train) + len(test)) * channels * shape[1] * shape[2] <= IN_MEMORY:
-        train, test = _decoded(train), _decoded(test)
-    if test_root is None:
-        kept, taken = carve_test(labels, "folder")
+        shape = (forms.channels, size or DEFAULT_SIZE, size or DEFAULT_SIZE)
+    lazy = {name: ImageFileExamples(*split, shape) for name, split in found.items()}
+    in_memory = sum(map(len, lazy.values())) * shape[0] * shape[1] * shape[2] <= IN_MEMORY
+    examples, bad = _readable(lazy, in_memory, request.bad_images)
+    notes = layout.notes + _settled(forms.bad + bad, request.bad_images)
+    _require_all(examples, layout.classes)
+    train, test = examples["train"], examples.get("test")
+    if test is None:
+        kept, taken = carve_test(train.labels, "folder")
         train, test = train.subset(kept), train.subset(taken)
-    return RawData(train, test, classes, shape)
-
-
-def _roots(path: Path) -> tuple[Path, Path | None]:
-    """The folders that hold the class folders for training and for testing."""
-    if (path / "train").is_dir() and _folders(path / "train"):
-        return path / "train", next((root for root in (path / "test", path / "val") if root.is_dir()), None)
-    return path, None
+    return RawData(
+        train,
+        test,
+        layout.classes,
+        shape,
+        validation=examples.get("validation"),
+        origins=dict.fromkeys(examples, GIVEN) | ({} if "test" in examples else {"test": CARVED}),
+        resized=_resizing(forms, shape),
+        notes=notes,
+    )
 
 
 def read_imagenet(request: ReadRequest) -> RawData:
@@ -71,48 +83,89 @@ def read_imagenet(request: ReadRequest) -> RawData:
     path, size = request.location, request.size or 224
     if not ((path / "train").is_dir() and (path / "val").is_dir()):
         raise UserError(f"{path} does not hold ImageNet as train/CLASS/*.JPEG and val/CLASS/*.JPEG.")
-    classes = _classes(path / "train")
+    classes = class_names(path / "train")
     shape, margin = (3, size, size), 256 / 224
-    train = ImageFileExamples(*_listed(path / "train", classes), shape, margin)
-    test = ImageFileExamples(*_listed(path / "val", classes), shape, margin)
-    return RawData(train, test, classes, shape, margin=margin)
+    lazy = {
+        name: ImageFileExamples(*listed(path / folder, classes), shape, margin)
+        for name, folder in (("train", "train"), ("test", "val"))
+    }
+    examples, bad = _readable(lazy, False, request.bad_images)
+    notes = _settled(bad, request.bad_images)
+    _require_all(examples, classes)
+    return RawData(
+        examples["train"],
+        examples["test"],
+        classes,
+        shape,
+        margin=margin,
+        origins={"test": "the folder val of ImageNet"},
+        resized=f"the middle of every image is scaled to {size}x{size} pixels",
+        notes=notes,
+    )
 
 
-def _classes(root: Path) -> tuple[str, ...]:
-    """The names of the class folders in alphabetical order."""
-    classes = tuple(sorted(folder.name for folder in _folders(root)))
-    if len(classes) < 2:
-        raise UserError(f"{root} must hold a folder of images for each of at least two classes.")
-    return classes
+def _readable(
+    splits: dict[str, ImageFileExamples], in_memory: bool, bad_images: str
+) -> tuple[dict[str, Examples], list[BadImage]]:
+    """The examples that can be decoded, and the errors of the others.
+
+    Images that are not kept in memory are decoded here only if bad ones are to be skipped, because it takes
+    as long as an epoch.
+    """
+    bad: list[BadImage] = []
+    found: dict[str, Examples] = {}
+    for name, lazy in splits.items():
+        if in_memory:
+            found[name], wrong = lazy.decode_all()
+        elif bad_images == "skip":
+            wrong = [result for result in lazy.attempts() if isinstance(result, BadImage)]
+            found[name] = _without(lazy, wrong)
+        else:
+            found[name], wrong = lazy, []
+        bad += wrong
+    return found, bad
 
 
-def _listed(root: Path, classes: tuple[str, ...]) -> tuple[list[str], Tensor]:
-    """All image files of the class folders in alphabetical order, and their classes [N]."""
-    number = {name: i for i, name in enumerate(classes)}
-    files: list[str] = []
-    labels: list[int] = []
-    for folder in sorted(_folders(root)):
-        if folder.name not in number:
-            raise UserError(f"The class {folder.name!r} in {root} has no training images; add some.")
-        images = sorted(file.path for file in os.scandir(folder) if _is_image(file.name))
-        if not images:
-            raise UserError(f"The folder {folder} does not hold any images; remove it or add some.")
-        files += images
-        labels += [number[folder.name]] * len(images)
-    if not files:
-        raise UserError(f"{root} does not hold images in class folders; put them into one folder per class.")
-    return files, torch.tensor(labels, dtype=torch.int64)
+def _without(split: Kind, bad: Iterable[BadImage]) -> Kind:
+    """The same files without the bad ones."""
+    names = {error.path for error in bad}
+    if not names:
+        return split
+    kept = torch.tensor([i for i, file in enumerate(split.files) if file not in names], dtype=torch.int64)
+    if isinstance(split, ImageFileExamples):
+        return split.subset(kept)
+    return Listed([split.files[i] for i in kept.tolist()], split.labels[kept])
 
 
-def _folders(root: Path) -> list[Path]:
-    return [folder for folder in root.iterdir() if folder.is_dir() and not folder.name.startswith(".")]
+def _settled(bad: list[BadImage], bad_images: Literal["refuse", "skip"]) -> tuple[str, ...]:
+    """Refuses bad images, or returns a sentence about those that are skipped."""
+    if not bad:
+        return ()
+    names = ", ".join(f"{error.path} ({error.reason})" for error in bad[:NAMED])
+    names += f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
+    if len(bad) == 1:
+        what = f"{bad[0].path} cannot be read as an image ({bad[0].reason})"
+    else:
+        what = f"{len(bad)} images cannot be read: {names}"
+    if bad_images == "skip":
+        return (f"{what}; skipped.",)
+    them = "it" if len(bad) == 1 else "them"
+    raise UserError(f"{what}; replace or remove {them}, or skip {them} with --data.bad-images skip.")
 
 
-def _is_image(name: str) -> bool:
-    """Whether a file name has the suffix of an image. Hidden files and other files are skipped."""
-    return os.path.splitext(name)[1].lower() in SUFFIXES and not name.startswith(".")
+def _require_all(examples: dict[str, Examples], classes: tuple[str, ...]) -> None:
+    """Skipping bad images may leave a class or a split empty."""
+    counts = torch.bincount(examples["train"].labels, minlength=len(classes)).tolist()
+    if 0 in counts:
+        raise UserError(f"No training image of {classes[counts.index(0)]!r} can be read; replace them.")
+    for name, split in examples.items():
+        if len(split) == 0:
+            raise UserError(f"No image of the {name} split can be read; replace them.")
 
 
-def _decoded(examples: Examples) -> TensorExamples:
-    parts = list(examples.in_order(DECODED_AT_ONCE))
-    return TensorExamples(torch.cat(parts) if parts else torch.empty(0), examples.labels)
+def _resizing(forms: ImageForms, shape: tuple[int, int, int]) -> str:
+    if forms.common == shape[1:]:
+        return ""
+    smallest, largest = (f"{height}x{width}" for height, width in (forms.smallest, forms.largest))
+    sizes = smallest if smallest == largest else f"{smallest} to {largest}"
+    return f"the middle of every image is scaled from {sizes} to {shape[1]}x{shape[2]} pixels"

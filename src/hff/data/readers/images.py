@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +29,45 @@ ORIENTATION = 274
 """The EXIF tag for the rotation of the camera. From 5 on, height and width are swapped."""
 
 
+MAX_PIXELS = 64_000_000
+"""Larger images are refused before they are decoded. A large JPEG is decoded at a lower resolution, which
+counts."""
+
+
+class BadImage(UserError):
+    """An image file that cannot be read."""
+
+    def __init__(self, path: Path | str, reason: str) -> None:
+        super().__init__(f"{path} cannot be read as an image ({reason}); replace or remove it.")
+        self.path = str(path)
+        self.reason = reason
+
+
+@dataclass
+class ImageForms:
+    """The channels and sizes of image files."""
+
+    channels: int = 1
+    """1 if all images are gray, otherwise 3."""
+    sizes: set[tuple[int, int]] = field(default_factory=set)
+    """All sizes [H, W]."""
+    bad: list[BadImage] = field(default_factory=list)
+    """The files that are not images, or are too large."""
+
+    @property
+    def common(self) -> tuple[int, int] | None:
+        """The size of all images, if it is the same."""
+        return next(iter(self.sizes)) if len(self.sizes) == 1 else None
+
+    @property
+    def smallest(self) -> tuple[int, int]:
+        return min(self.sizes, key=lambda size: (size[0] * size[1], size))
+
+    @property
+    def largest(self) -> tuple[int, int]:
+        return max(self.sizes, key=lambda size: (size[0] * size[1], size))
+
+
 def open_image(path: Path | str, channels: int, size: tuple[int, int], margin: float = 1.0) -> Image:
     """A decoded image, upright, gray (1 channel) or RGB (3 channels).
 
@@ -41,12 +82,21 @@ def open_image(path: Path | str, channels: int, size: tuple[int, int], margin: f
             # used for both because the rotation may swap them.
             longest = max(enlarged(size, margin))
             image.draft(mode, (longest, longest))
+            _check_pixels(image, path)
             image.load()
             return _upright(_eight_bits(image, path)).convert(mode)
     except FileNotFoundError:
         raise UserError(f"There is no file {path}.") from None
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # a damaged image can raise any exception
         raise _unreadable(path, error) from None
+
+
+def _check_pixels(image: Image, path: Path | str) -> None:
+    width, height = image.size
+    if width * height > MAX_PIXELS:
+        raise BadImage(path, f"{width}x{height} pixels are more than {MAX_PIXELS // 10**6} million")
 
 
 def with_margin(image: Image, size: tuple[int, int], margin: float) -> Image:
@@ -100,7 +150,7 @@ def _eight_bits(image: Image, path: Path | str) -> Image:
     values = np.asarray(image, dtype=np.float64)
     wrong = int((~np.isfinite(values)).sum())
     if wrong:
-        raise UserError(f"{path} holds {wrong} pixels that are NaN or infinite; replace or remove it.")
+        raise BadImage(path, f"it holds {wrong} pixels that are NaN or infinite")
     largest = float(values.max(initial=0))
     if image.mode == "F" and largest <= 1:
         values = values * 255
@@ -109,25 +159,32 @@ def _eight_bits(image: Image, path: Path | str) -> Image:
     return Image.fromarray(np.rint(values).clip(0, 255).astype(np.uint8))
 
 
-def common_form(files: list[str]) -> tuple[int, tuple[int, int] | None]:
-    """The number of channels for all images, and their size [H, W] if all have the same."""
+def forms_of(files: Iterable[str]) -> ImageForms:
+    """The channels and sizes of images, from their headers."""
     from PIL import Image
 
-    gray, sizes = True, set()
+    found = ImageForms()
     for path in files:
         try:
             with Image.open(path) as image:
-                gray = gray and image.mode in GRAY_MODES
-                sizes.add(image.size if _turned(image) else image.size[::-1])
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise _unreadable(path, error) from None
-    return 1 if gray else 3, sizes.pop() if len(sizes) == 1 else None
+                if image.format not in ("JPEG", "MPO"):
+                    _check_pixels(image, path)
+                if image.mode not in GRAY_MODES:
+                    found.channels = 3
+                found.sizes.add(image.size if _turned(image) else image.size[::-1])
+        except BadImage as error:
+            found.bad.append(error)
+        except Exception as error:  # a damaged image can raise any exception
+            found.bad.append(_unreadable(path, error))
+    return found
 
 
-def _unreadable(path: Path | str, error: Exception) -> UserError:
-    from PIL import UnidentifiedImageError
+def _unreadable(path: Path | str, error: Exception) -> BadImage:
+    from PIL import Image, UnidentifiedImageError
 
     # Pillow's message for an unknown format would repeat the path.
-    unidentified = isinstance(error, UnidentifiedImageError)
-    reason = "unknown format" if unidentified else str(error) or type(error).__name__
-    return UserError(f"{path} cannot be read as an image ({reason}); replace or remove it.")
+    if isinstance(error, UnidentifiedImageError):
+        return BadImage(path, "unknown format")
+    if isinstance(error, Image.DecompressionBombError):
+        return BadImage(path, f"it has more than {MAX_PIXELS // 10**6} million pixels")
+    return BadImage(path, str(error) or type(error).__name__)
