@@ -219,3 +219,11 @@ def test_a_second_process_cannot_resume_a_run(tmp_path: Path) -> None:
     with Run(tmp_path).lock, pytest.raises(UserError, match="Another process is writing to"):
         resume(Run(tmp_path), device="cpu")
     assert (tmp_path / "metrics.jsonl").read_text() == before
+
+
+def test_settings_that_a_method_cannot_use_leave_no_run_folder(tmp_path: Path) -> None:
+    network = {"name": "mlp", "widths": [8], "norm": "batch"}
+    experiment = Experiment.from_mapping({**TINY, "network": network, "micro_batch_size": 4})
+    with pytest.raises(UserError, match="cannot split a batch"):
+        train(experiment, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

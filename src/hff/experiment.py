@@ -12,7 +12,7 @@ from hff.evaluation import Evaluation, Split, evaluate
 from hff.methods import Method, create_method, methods
 from hff.networks import create_network, networks
 from hff.registry import Registry
-from hff.training import Listener, Run, Settings, fit, pick_device
+from hff.training import Listener, Run, Settings, Trainer, fit, pick_device
 
 NOT_DATA_OPTIONS = ("name", "data_dir", "seed", "download")
 """Parameters of `load_data` that are not options of a data set: the experiment or the machine sets them."""
@@ -216,6 +216,8 @@ def train(
     method, data = experiment.build(data_dir, data)
     if Run.exists(out):
         raise UserError(f"{out} already contains a run; resume it, or choose another folder.")
+    # Settings that the method cannot be trained with are refused before there is a run folder.
+    Trainer(method, experiment.training)
     run = Run(out)
     with run.lock:
         Run.create(out, experiment.to_mapping(), data)
