@@ -5,15 +5,16 @@ import gzip
 import os
 import pickle
 import struct
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tiny_files import cifar_rows, idx
+from tiny_files import cifar_rows, idx, write_cifar10
 
 from hff.data import ReadRequest, datasets
-from hff.data.readers.cifar import read_cifar_binary, read_cifar_pickle
+from hff.data.readers.cifar import CifarReader, read_cifar_binary, read_cifar_pickle
 from hff.data.readers.idx import read_idx_file
 from hff.data.readers.plain_pickle import read_pickle
 from hff.errors import UserError
@@ -61,6 +62,16 @@ def test_damaged_gzip(tmp_path: Path) -> None:
         (tmp_path / "labels.gz").write_bytes(content)
         with pytest.raises(UserError, match=r"labels\.gz is damaged .*hff data get fashion_mnist"):
             read_idx_file(tmp_path / "labels.gz", 1, FASHION)
+
+
+def test_a_compressed_bomb_is_not_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "labels.gz"
+    path.write_bytes(gzip.compress(LABELS + bytes(50_000_000)))
+    with pytest.raises(UserError, match="should hold 3 bytes and holds 4"):
+        read_idx_file(path, 1, MNIST)
+    path.write_bytes(gzip.compress(struct.pack(">4BI", 0, 0, 8, 1, 2**32 - 1) + b"abc"))
+    with pytest.raises(UserError, match="should hold 4294967295 bytes"):
+        read_idx_file(path, 1, MNIST)
 
 
 def pickled(tmp_path: Path, content: Any, protocol: int = 2) -> Path:
@@ -145,6 +156,84 @@ def test_wrong_cifar_pickle(tmp_path: Path, batch: Any, words: str) -> None:
     with pytest.raises(UserError, match=words) as error:
         read_cifar_pickle(pickled(tmp_path, batch), "labels", CIFAR10)
     assert "hff data get cifar10" in str(error.value)
+
+
+def nested(depth: int, kind: type) -> Any:
+    """A value of a few bytes that stands for 10 ** depth values, because its parts are shared."""
+    value: Any = 1
+    for _ in range(depth):
+        value = kind([value] * 10)
+    return value
+
+
+DEEP = b"K\x01" + b"\x85" * 100_000
+EVIL: list[tuple[bytes, str]] = [
+    (b"\x80\x02}r\xff\xff\xff\x7f.", "index that is too large"),
+    (b"}p999999999999\n.", "index that is too large"),
+    (b"\x80\x02}X\xff\xff\xff\xffabc.", "cannot be unpickled"),
+    (b"\x80\x04}\x8e" + struct.pack("<Q", 2**40) + b"abc.", "cannot be unpickled"),
+    (b"\x80\x02}" + DEEP + b"K\x01s.", "key of a dictionary is not a plain value"),
+    (b"\x80\x02}" + DEEP + b"NbK\x01s.", "key of a dictionary is not a plain value"),
+    (b"\x80\x02}X\x01\x00\x00\x00a" + DEEP + b"s.", "does not hold the names"),
+    (
+        b"\x80\x02}" + pickle.dumps(nested(30, tuple), 2)[2:-1] + b"K\x01s.",
+        "key of a dictionary is not a plain value",
+    ),
+    (pickle.dumps({"label_names": nested(30, list)}, 2), "does not hold the names"),
+    (pickle.dumps({"label_names": {1, 2}}, 4), "it holds a set"),
+    (pickle.dumps({"a": 2**70}, 2), "more than 64 bits"),
+    (b"}" + b"N0" * 2000 + b".", "more than 3000 instructions"),
+]
+
+
+@pytest.mark.parametrize(("content", "words"), EVIL, ids=[words for _, words in EVIL])
+def test_pickles_that_would_hang_or_fill_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, words: str
+) -> None:
+    if "instructions" in words:
+        monkeypatch.setattr("hff.data.readers.plain_pickle.MAX_INSTRUCTIONS", 3000)
+    write_cifar10(tmp_path)
+    (tmp_path / "batches.meta").write_bytes(content)
+    request = ReadRequest("cifar10", datasets["cifar10"], tmp_path)
+    with pytest.raises(UserError, match=rf"batches\.meta is damaged .*{words}"):
+        CifarReader()(request)
+
+
+def test_lists_of_shared_lists_are_not_labels(tmp_path: Path) -> None:
+    batch = {"data": np.zeros((10, 3072), np.uint8), "labels": nested(30, list)}
+    with pytest.raises(UserError, match="its labels are not one for each of 10 images"):
+        read_cifar_pickle(pickled(tmp_path, batch), "labels", CIFAR10)
+
+
+def test_a_pickle_that_encodes_one_text_many_times(tmp_path: Path) -> None:
+    text = b"X" + struct.pack("<I", 100_000) + b"a" * 100_000 + b"q\x00"
+    call = b"c_codecs\nencode\nh\x00X\x06\x00\x00\x00latin1\x86R0"
+    (tmp_path / "batch").write_bytes(b"\x80\x02" + text + b"0" + call * 1000 + b"}.")
+    with pytest.raises(UserError, match="uses the same text too often"):
+        read_pickle(tmp_path / "batch", CIFAR10)
+
+
+@pytest.mark.parametrize("shape", [(2**31, 3072), (-1, 3072), [10, 3072], (10.0, 3072)])
+def test_false_shapes_in_a_pickle(tmp_path: Path, shape: Any) -> None:
+    state = (1, shape, np.dtype("u1"), False, bytes(30720))
+    array = Command(np.zeros(0).__reduce__()[0], np.ndarray, (0,), b"b")
+    array.call = (*array.call, state)
+    with pytest.raises(UserError, match="is damaged"):
+        read_cifar_pickle(pickled(tmp_path, {"data": array, "labels": [0] * 10}), "labels", CIFAR10)
+
+
+@pytest.mark.filterwarnings("ignore:invalid escape sequence")
+def test_flipped_bytes_in_a_pickle_never_hang(tmp_path: Path) -> None:
+    x, y = cifar_rows(3, 10, 0)
+    whole = pickle.dumps({"data": x, "labels": y, "filenames": ["a", "b", "c"]}, 2)
+    places = [*range(200), *range(len(whole) - 100, len(whole))]
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        content = bytearray(whole)
+        content[rng.choice(places)] = int(rng.integers(256))
+        (tmp_path / "batch").write_bytes(content)
+        with suppress(UserError):
+            read_cifar_pickle(tmp_path / "batch", "labels", CIFAR10)
 
 
 @pytest.mark.parametrize("length", [0, 1, 20, 500])

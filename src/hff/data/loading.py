@@ -11,7 +11,7 @@ from hff.data.augmentation import AugmentationName
 from hff.data.catalogue import datasets
 from hff.data.dataset import DataSet
 from hff.data.examples import Examples
-from hff.data.fetching.files import find, get
+from hff.data.fetching.files import find, get, verify
 from hff.data.info import DataSetInfo, ReadRequest
 from hff.data.raw import RawData
 from hff.data.readers.images import enlarged
@@ -95,7 +95,9 @@ def _location(
     found = find(name, data_dir)
     if found is None and info.source.downloads and not download:
         raise UserError(f"The files of {name} are not on this machine; run `hff data get {name}`.")
-    return found or get(name, data_dir)
+    folder = found or get(name, data_dir)
+    verify(name, folder)
+    return folder
 
 
 def _resized(raw: RawData, size: int | None) -> RawData:

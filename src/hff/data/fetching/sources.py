@@ -1,6 +1,7 @@
 """The files of a data set: what they are called, and where they can be downloaded."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -14,6 +15,16 @@ class Download:
     md5: str
     unpacks_to: str = ""
     """The folder inside a tar archive that holds the files. Empty if the file is not unpacked."""
+    size: int | None = None
+    """The number of bytes, if it is known. A server that sends more is cut off."""
+
+
+@dataclass(frozen=True)
+class Checksum:
+    """The published content of a file."""
+
+    size: int
+    md5: str
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,15 @@ class Source:
     """Folders where packages of the operating system install the files."""
     instructions: str = ""
     """How the user gets files that cannot be downloaded automatically, in one sentence."""
+    checksums: Mapping[str, Checksum] = field(default_factory=dict)
+    """The checksums of files by name, besides those of the downloads."""
+
+    def published(self, file: str) -> Checksum | None:
+        """The checksum of the file of that name, if it is known."""
+        for item in self.downloads:
+            if item.file == file and item.size is not None:
+                return Checksum(item.size, item.md5)
+        return self.checksums.get(file)
 
     def files_in(self, folder: Path) -> tuple[Path, ...] | None:
         """The files in a folder, in the order of the layout. None unless all of them exist."""

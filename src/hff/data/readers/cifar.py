@@ -9,7 +9,7 @@ import torch
 from hff.data.examples import TensorExamples
 from hff.data.info import ReadRequest
 from hff.data.raw import RawData
-from hff.data.readers.idx import Bytes, Labels, file_content, labeled
+from hff.data.readers.idx import Bytes, Labels, file_size, labeled, read_bytes
 from hff.data.readers.plain_pickle import read_pickle
 
 PIXELS = 3 * 32 * 32
@@ -49,7 +49,7 @@ class CifarReader:
         names = read_pickle(file, request).get(self.names)
         if not isinstance(names, list) or len(names) != count:
             raise request.damaged(file, f"it does not hold the names of {count} classes")
-        return tuple(str(name) for name in names)
+        return tuple(name.decode("latin1") if isinstance(name, bytes) else str(name) for name in names)
 
 
 def read_cifar_pickle(path: Path, labels_key: str, request: ReadRequest) -> tuple[Bytes, Labels]:
@@ -62,16 +62,15 @@ def read_cifar_pickle(path: Path, labels_key: str, request: ReadRequest) -> tupl
         raise request.damaged(path, f"its {labels_key} are not one for each of {len(x)} images")
     try:
         y = np.array(labels, dtype=np.int64).reshape(len(x))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise request.damaged(path, f"its {labels_key} are not integers") from None
     return x.reshape(-1, 3, 32, 32), y
 
 
 def read_cifar_binary(path: Path, label_bytes: int, request: ReadRequest) -> tuple[Bytes, Labels]:
     """Images [N, 3, 32, 32] and labels [N] of a file in the binary format."""
-    content = np.frombuffer(file_content(path, request), np.uint8)
-    row = label_bytes + PIXELS
-    if len(content) == 0 or len(content) % row:
-        raise request.damaged(path, f"{len(content)} bytes is not a multiple of the {row} bytes of an image")
-    rows = content.reshape(-1, row)
+    row, size = label_bytes + PIXELS, file_size(path, request)
+    if size == 0 or size % row:
+        raise request.damaged(path, f"{size} bytes is not a multiple of the {row} bytes of an image")
+    rows = np.frombuffer(read_bytes(path, size, request), np.uint8).reshape(-1, row)
     return rows[:, label_bytes:].reshape(-1, 3, 32, 32), rows[:, label_bytes - 1].astype(np.int64)

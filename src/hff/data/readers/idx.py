@@ -24,6 +24,9 @@ IDX_FILES = (
 )
 """The layout of MNIST."""
 
+DEFLATE_RATIO = 1100
+"""Gzip cannot compress better than 1032:1."""
+
 
 def read_idx(request: ReadRequest) -> RawData:
     """Gray images [N, 1, H, W] of the shape `info.in_shape`, from the four files of MNIST's layout."""
@@ -40,22 +43,41 @@ def read_idx(request: ReadRequest) -> RawData:
 
 
 def read_idx_file(path: Path, dimensions: int, request: ReadRequest) -> Bytes:
-    """The array in a file, which must have the given number of dimensions and may be compressed by gzip."""
-    content = file_content(path, request)
+    """The array in a file, which must have the given number of dimensions and may be compressed by gzip.
+
+    The sizes in the header are compared with the size of the file before the rest is read.
+    """
     header = 4 + 4 * dimensions
-    if len(content) < header or content[:4] != bytes((0, 0, 8, dimensions)):
+    start = read_bytes(path, header, request)
+    if len(start) < header or start[:4] != bytes((0, 0, 8, dimensions)):
         raise request.damaged(path, f"it does not start like an IDX file with {dimensions} dimensions")
-    shape = tuple(int(n) for n in np.frombuffer(content, ">u4", count=dimensions, offset=4))
-    if len(content) - header != math.prod(shape):
+    shape = tuple(int(n) for n in np.frombuffer(start, ">u4", count=dimensions, offset=4))
+    wanted, size = math.prod(shape), file_size(path, request)
+    packed = path.suffix == ".gz"
+    # The size of compressed content is not known in advance, but it has a bound.
+    found = DEFLATE_RATIO * size if packed else size - header
+    content = b""
+    if wanted == found or (packed and wanted < found):
+        content = read_bytes(path, header + wanted + 1, request)
         found = len(content) - header
-        raise request.damaged(path, f"it should hold {math.prod(shape)} bytes and holds {found}")
+    if wanted != found:
+        raise request.damaged(path, f"it should hold {wanted} bytes and holds {found}")
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
 
-def file_content(path: Path, request: ReadRequest) -> bytes:
-    """The bytes of a file, decompressed if its name ends with .gz."""
+def file_size(path: Path, request: ReadRequest) -> int:
+    """The size of a file on the disk."""
     try:
-        return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        return path.stat().st_size
+    except OSError as error:
+        raise request.damaged(path, f"it cannot be read: {error}") from None
+
+
+def read_bytes(path: Path, count: int, request: ReadRequest) -> bytes:
+    """At most `count` bytes of a file, decompressed if its name ends with .gz."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            return bytes(file.read(count))
     except (OSError, EOFError, zlib.error) as error:
         raise request.damaged(path, f"it cannot be read: {error}") from None
 
