@@ -4,6 +4,7 @@ import http.server
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ class Server:
     address: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
     behavior: dict[str, str] = field(default_factory=dict)
-    """For a path: stall, disconnect, disconnect once, wrong content, ignore range, or fail."""
+    """By path: stall, disconnect, disconnect once, wrong content, ignore range, endless, announce or fail."""
     requests: list[tuple[str, str | None]] = field(default_factory=list)
     """Each path with its Range header."""
     released: threading.Event = field(default_factory=threading.Event)
@@ -60,6 +61,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
         start = int(re.findall(r"\d+", wanted)[0]) if wanted and behavior != "ignore range" else 0
         if start and start >= len(content):
             self.send_error(416)
+            return
+        if behavior == "endless":
+            self.send_response(200)
+            self.end_headers()
+            with suppress(OSError):
+                while not self.state.released.is_set():
+                    self.wfile.write(bytes(1 << 16))
+            return
+        if behavior == "announce":
+            self.send_response(200)
+            self.send_header("Content-Length", str(10**12))
+            self.end_headers()
             return
         self.send_response(206 if start else 200)
         if start:
@@ -165,6 +178,32 @@ def test_a_complete_partial_file_is_renamed(server: Server, tmp_path: Path) -> N
     (tmp_path / "a.bin.part").write_bytes(CONTENT)
     assert download(server.item("a.bin"), tmp_path).read_bytes() == CONTENT
     assert only(tmp_path) == ["a.bin"]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_server_that_never_stops_is_cut_off(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    monkeypatch.setattr("hff.data.fetching.download.MAX_BYTES", 800_000)
+    server.behavior["a.bin"] = "endless"
+    limit = len(CONTENT) if known else 800_000
+    item = replace(server.item("a.bin"), size=len(CONTENT) if known else None)
+    with pytest.raises(UserError, match=f"sends more than the {limit} bytes of the file"):
+        download(item, tmp_path, rounds=1)
+    assert only(tmp_path) == []
+    assert (
+        download(
+            replace(server.item("a.bin", "mirror/a.bin"), size=item.size), tmp_path, rounds=1
+        ).read_bytes()
+        == CONTENT
+    )
+
+
+def test_a_server_that_announces_too_much_is_not_read(server: Server, tmp_path: Path) -> None:
+    server.behavior["a.bin"] = "announce"
+    with pytest.raises(UserError, match="offers 1000000000000 bytes, more than the 700000 bytes of"):
+        download(replace(server.item("a.bin"), size=len(CONTENT)), tmp_path, rounds=1)
+    assert only(tmp_path) == []
 
 
 def test_an_address_without_the_file(server: Server, tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """Unpacking archives safely, and npm packages if no address responds."""
 
+import io
 import os
 import stat
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +38,38 @@ def test_damaged_archive(tmp_path: Path, cut: int) -> None:
     (tmp_path / "a.tar.gz").write_bytes(packed(tmp_path / "from", "set")[:cut])
     with pytest.raises(UserError, match=r"a\.tar\.gz is damaged"):
         unpack(tmp_path / "a.tar.gz", "set", tmp_path / "to")
+
+
+def bomb(size: int, name: str, kind: bytes = tarfile.REGTYPE) -> bytes:
+    """A small compressed archive with one large entry of zeros."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        entry = tarfile.TarInfo(name)
+        entry.size, entry.type = size, kind
+        tar.addfile(entry, io.BytesIO(bytes(size)))
+        last = tarfile.TarInfo("set/last")
+        tar.addfile(last)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("set/large", tarfile.REGTYPE), ("other/large", tarfile.REGTYPE), ("set/header", tarfile.XHDTYPE)],
+)
+def test_an_archive_that_grows_too_much_is_refused(tmp_path: Path, name: str, kind: bytes) -> None:
+    (tmp_path / "a.tar.gz").write_bytes(bomb(20_000_000, name, kind))
+    with pytest.raises(UserError, match=r"a\.tar\.gz is damaged \(it would grow to more than \d+ bytes\)"):
+        unpack(tmp_path / "a.tar.gz", "set", tmp_path / "to")
+    assert sum(file.stat().st_size for file in (tmp_path / "to").iterdir()) == 0
+
+
+@pytest.mark.parametrize("kind", ["gz", "bz2", "xz", ""])
+def test_kinds_of_compression(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "train").write_bytes(b"abc")
+    with tarfile.open(tmp_path / "a.tar", f"w:{kind}") as tar:
+        tar.add(tmp_path / "train", "set/train")
+    unpack(tmp_path / "a.tar", "set", tmp_path / "to")
+    assert (tmp_path / "to" / "train").read_bytes() == b"abc"
 
 
 def write_npm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:

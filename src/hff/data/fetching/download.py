@@ -20,6 +20,9 @@ DownloadProgress = Callable[[str, int, int | None], None]
 CHUNK = 1 << 18
 """The number of bytes to read at a time."""
 
+MAX_BYTES = 32 * 2**30
+"""The largest download of a file whose size is not known."""
+
 FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 DISK_ERRORS = FULL_DISK | {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -41,7 +44,7 @@ def download(
     process can resume it. A file gets its final name only after its checksum was verified.
 
     Args:
-        item: the file to download.
+        item: the file to download. More bytes than its size, or than `MAX_BYTES`, are not accepted.
         folder: the folder to put it into. It is created if it does not exist.
         on_progress: called after every chunk.
         timeout: the number of seconds without data after which an address is given up.
@@ -61,7 +64,11 @@ def download(
             time.sleep(pause * attempt)
             for url in item.urls:
                 try:
-                    _resume(url, part, item.file, on_progress, timeout)
+                    _resume(url, part, item, on_progress, timeout)
+                except _TooLong as error:
+                    part.unlink(missing_ok=True)
+                    reason = f"{url} {error}"
+                    continue
                 except (http.client.HTTPException, OSError) as error:
                     if getattr(error, "errno", None) in DISK_ERRORS:
                         raise
@@ -83,8 +90,18 @@ def checksum(path: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
-def _resume(url: str, part: Path, name: str, on_progress: DownloadProgress | None, timeout: float) -> None:
-    """Completes the partial file to the length that the server announces, or raises an OSError."""
+class _TooLong(Exception):
+    """A server sends more than the file can have."""
+
+
+def _resume(
+    url: str, part: Path, item: Download, on_progress: DownloadProgress | None, timeout: float
+) -> None:
+    """Completes the partial file to the length that the server announces, or raises an OSError.
+
+    A server that announces or sends more bytes than the file has is cut off.
+    """
+    limit = MAX_BYTES if item.size is None else item.size
     done = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"User-Agent": "hff"})
     if done:
@@ -101,14 +118,18 @@ def _resume(url: str, part: Path, name: str, on_progress: DownloadProgress | Non
             done = 0
         length = response.headers.get("Content-Length", "")
         total = done + int(length) if length.isdecimal() else None
+        if total is not None and total > limit:
+            raise _TooLong(f"offers {total} bytes, more than the {limit} bytes of the file")
         with part.open("r+b" if done else "wb") as file:
             file.seek(done)
             # read1 returns what has arrived, so that all of it is kept if the connection breaks.
             while chunk := response.read1(CHUNK):
+                if done + len(chunk) > limit:
+                    raise _TooLong(f"sends more than the {limit} bytes of the file")
                 file.write(chunk)
                 done += len(chunk)
                 if on_progress:
-                    on_progress(name, done, total)
+                    on_progress(item.file, done, total)
     if total is not None and done < total:
         raise OSError(f"the connection broke after {done} of {total} bytes")
 
