@@ -1,16 +1,17 @@
 """A data set as the rest of the library sees it."""
 
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Self
 
 from hff.batch import Batch
 from hff.data.arrays import ArrayLike, raw_from_arrays
 from hff.data.augmentation import Augmentation, AugmentationName
 from hff.data.batches import Batches
+from hff.data.description import described, warnings_of
 from hff.data.examples import Examples
 from hff.data.preprocessing import Preprocessing
-from hff.data.raw import RawData
+from hff.data.raw import CARVED, GIVEN, RawData
 from hff.data.splits import carve_validation
 from hff.data.statistics import channel_statistics
 from hff.errors import UserError
@@ -31,6 +32,26 @@ class DataSet:
     test: Examples | None
     augmentation: Augmentation
     """The augmentation of training images."""
+    origins: Mapping[str, str] = field(default_factory=dict)
+    """Where the splits train, validation and test come from, such as "given"."""
+    resized: str = ""
+    """How the size of the images was changed, as part of a sentence. Empty if it was not."""
+    notes: tuple[str, ...] = ()
+    """What was found while the data was read, such as files that were skipped; one sentence each."""
+
+    def describe(self) -> str:
+        """A few lines of text about the data.
+
+        They give the examples of each split and where they come from, the size of the inputs and how images
+        were resized, the classes, and the warnings.
+        """
+        return described(self)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What to know before training, one sentence each: imbalance, classes with very few examples, no
+        validation split, and data that was skipped while reading."""
+        return warnings_of(self)
 
     def batches(self, batch_size: int = 128, *, epoch: int = 0, seed: int = 0) -> Iterator[Batch]:
         """The training batches of one epoch: shuffled, augmented and normalized, for a loop of your own.
@@ -134,4 +155,7 @@ class DataSet:
             validation=carved if raw.validation is None else raw.validation,
             test=raw.test,
             augmentation=augmentation,
+            origins={"validation": CARVED if raw.validation is None else GIVEN, **raw.origins},
+            resized=raw.resized,
+            notes=raw.notes,
         )

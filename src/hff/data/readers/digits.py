@@ -18,4 +18,11 @@ def read_digits(request: ReadRequest) -> RawData:
     labels = torch.from_numpy(y.astype(np.int64))
     train, test = carve_test(labels, "digits")
     whole = TensorExamples(images, labels)
-    return RawData(whole.subset(train), whole.subset(test), request.class_names, (1, 8, 8), scale=16.0)
+    return RawData(
+        whole.subset(train),
+        whole.subset(test),
+        request.class_names,
+        (1, 8, 8),
+        scale=16.0,
+        origins={"test": "a fixed fifth of the data"},
+    )

@@ -168,4 +168,4 @@ def _resizing(forms: ImageForms, shape: tuple[int, int, int]) -> str:
         return ""
     smallest, largest = (f"{height}x{width}" for height, width in (forms.smallest, forms.largest))
     sizes = smallest if smallest == largest else f"{smallest} to {largest}"
-    return f"the middle of every image is scaled from {sizes} to {shape[1]}x{shape[2]} pixels"
+    return f"the middle of every image is scaled to {shape[1]}x{shape[2]} pixels (files: {sizes})"

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hff.data.arrays import SPLITS, raw_from_arrays, scale_of
 from hff.data.examples import TensorExamples
 from hff.data.info import ReadRequest
-from hff.data.raw import RawData
+from hff.data.raw import CARVED, RawData
 from hff.data.readers.npz_file import read_arrays
 from hff.data.splits import carve_test
 from hff.errors import UserError
@@ -32,7 +32,7 @@ def read_npz(request: ReadRequest) -> RawData:
     kept, taken = carve_test(raw.train.labels, "npz")
     train, test = raw.train.subset(kept), raw.train.subset(taken)
     scale = scale_of(train.x) if isinstance(train, TensorExamples) else raw.scale
-    return replace(raw, train=train, test=test, scale=scale)
+    return replace(raw, train=train, test=test, scale=scale, origins={"test": CARVED})
 
 
 def _word(name: object) -> str:
