@@ -3,6 +3,9 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+MOST_NAMES = 24
+"""A longer list of valid names is cut in messages."""
+
 
 class UserError(Exception):
     """A mistake that the user can fix. The message is one sentence that says what is wrong and what to do."""
@@ -15,12 +18,14 @@ def require(condition: bool, message: str) -> None:
 
 
 def unknown(kind: str, name: str, valid: Iterable[str]) -> UserError:
-    """The error for an unknown name. It suggests the nearest valid name, or lists all of them.
+    """The error for an unknown name. It suggests the nearest valid name, or lists the valid ones.
 
     Only the last part of dotted names is compared, because a shared prefix makes all names look similar.
     """
     names = sorted(valid)
     ends = {each.rpartition(".")[2]: each for each in names}
     near = [ends[end] for end in get_close_matches(name.rpartition(".")[2], ends, n=1, cutoff=0.6)]
-    hint = f"did you mean {near[0]!r}?" if near else f"choose one of: {', '.join(names)}."
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES + 1 else ""
+    choices = ", ".join(names[:MOST_NAMES] if more else names)
+    hint = f"did you mean {near[0]!r}?" if near else f"choose one of: {choices}{more}."
     return UserError(f"Unknown {kind} {name!r}; {hint}")

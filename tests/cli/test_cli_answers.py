@@ -3,8 +3,11 @@
 import csv
 import io
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -13,10 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from sklearn.metrics import balanced_accuracy_score, precision_recall_fscore_support
 
 from hff.cli import main
 from hff.cli.data import fetch
-from hff.cli.evaluate import show_confusions
+from hff.cli.evaluate import _show, show_classes, show_confusions
+from hff.cli.output import write_table
 from hff.data import datasets
 from hff.evaluation import Evaluation
 from hff.methods import methods
@@ -38,7 +43,10 @@ def test_list_prints_tables_and_json(answer: Answer, capsys: pytest.CaptureFixtu
         assert {entry["name"] for entry in answer(["list", what])} == set(registry)
         main(["list", what])
         lines = capsys.readouterr().out.splitlines()
-        assert {line.split()[0] for line in lines[1:]} == set(registry)
+        assert max(map(len, lines)) <= 80
+        table = lines[1 : lines.index("")] if "" in lines else lines[1:]
+        # Wrapped lines of a cell start with spaces.
+        assert {line.split()[0] for line in table if not line.startswith(" ")} == set(registry)
 
 
 def test_a_broken_package_does_not_break_the_list(
@@ -86,6 +94,10 @@ def test_eval_shows_layers_and_confusions(run: Path, capsys: pytest.CaptureFixtu
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["layer", "accuracy", "top-5", "bits"]
     assert lines[4].startswith("test: ")
+    assert lines[5].startswith("balanced accuracy (mean recall of the classes): ")
+    assert lines[9].split() == ["class", "samples", "precision", "recall", "F1"]
+    assert [line.split()[0] for line in lines[10:20]] == list("0123456789")
+    assert max(map(len, lines)) <= 80
     matrix = [line.split() for line in lines[-10:]]
     assert [row[0] for row in matrix] == list("0123456789")
     assert sum(int(cell) for row in matrix for cell in row[1:] if cell != ".") == 360
@@ -97,6 +109,33 @@ def evaluation(classes: list[str], mistakes: dict[tuple[int, int], int]) -> Eval
         matrix[cell] = count
     rows = tuple(map(tuple, matrix.tolist()))
     return Evaluation("test", int(matrix.sum()), tuple(classes), 0.9, None, (), rows, "train")
+
+
+def test_precision_recall_and_f1_are_those_of_scikit_learn(capsys: pytest.CaptureFixture[str]) -> None:
+    result = evaluation(["a", "b", "c", "d"], {(0, 1): 3, (2, 1): 2, (3, 3): 0})
+    pairs = [(i, j) for i in range(4) for j in range(4) for _ in range(result.confusion[i][j])]
+    true, predicted = zip(*pairs, strict=True)
+    expected = precision_recall_fscore_support(true, predicted, labels=range(4), zero_division=0)
+    found = [(each.precision, each.recall, each.f1, each.samples) for each in result.per_class]
+    np.testing.assert_allclose(np.array(found), np.stack(expected, 1))
+    assert result.balanced_accuracy == pytest.approx(balanced_accuracy_score(true, predicted))
+    assert result.to_json()["balanced_accuracy"] == result.balanced_accuracy
+
+
+def test_of_many_classes_those_with_the_lowest_f1_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    result = evaluation([f"class{i}" for i in range(30)], {(3, 4): 2, (5, 6): 9})
+    show_classes(result.to_json()["per_class"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == "The 10 of 30 classes with the lowest F1 (--json shows all):"
+    assert {line.split()[0] for line in lines[3:7]} == {"class3", "class4", "class5", "class6"}
+    assert len(lines) == 13
+
+
+def test_negative_bits_are_explained(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    layer = {"layer": 0, "accuracy": 0.1, "top5": None, "bits": -0.3}
+    answer = {"layers": [layer], "split": "test", "accuracy": 0.1, "balanced_accuracy": 0.1, "samples": 5}
+    _show({**answer, "scale_from": "train"})
+    assert "negative: the scores predict the class worse than its frequency does" in capsys.readouterr().out
 
 
 def test_long_class_names_are_numbered_in_the_matrix(capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,6 +227,45 @@ def test_predict_refuses_missing_and_unreadable_images(
     Path("empty").mkdir()
     assert main(["predict", str(run), path]) == code
     assert message in capsys.readouterr().err
+
+
+def test_wide_tables_fit_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    layers = [f"layer {i}" for i in range(16)]
+    path = "a/very/long/path/to/an/image/in/a/folder/of/a/folder/that/is/deep/and/deeper/image.png"
+    write_table(["file", "class", *layers], [[path, "dog", *layers]], optional=layers[:-1], paths=["file"])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines[:2])) <= 80
+    assert lines[1].split()[0].startswith("…")
+    assert lines[1].split()[0].endswith("/image.png")
+    assert lines[1].endswith("layer 15")
+    assert lines[-1].endswith("--json shows everything.")
+    write_table(["name", "description"], [["a", "word " * 40]])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert sum(line.count("word") for line in lines) == 40
+
+
+def test_ascii_output_is_not_an_error() -> None:
+    for what in ("methods", "datasets", "recipes"):
+        done = subprocess.run(
+            [sys.executable, "-m", "hff", "list", what],
+            env={**os.environ, "PYTHONIOENCODING": "ascii"},
+            capture_output=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert done.stdout.isascii()
+
+
+def test_an_interrupt_during_imports_is_one_line() -> None:
+    for seconds in (0.2, 0.5, 0.9):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "hff", "list", "methods"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        time.sleep(seconds)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+        assert (process.returncode, error) in ((130, b"hff: Interrupted.\n"), (0, b""))
 
 
 def test_a_closed_pipe_is_not_an_error() -> None:

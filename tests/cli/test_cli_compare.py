@@ -1,6 +1,8 @@
 """`hff compare` from the command line."""
 
+import errno
 import io
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -39,8 +41,9 @@ def test_it_estimates_the_time_then_trains_and_shows_a_table(
     )
     assert re.match(r"1/2  sff       mlp 16-12 +\d+\.\d\d % on validation  0\.\d s of training", lines[3])
     header = next(line for line in lines if "claimed %" in line)
-    for column in ("validation %", "test %", "training s", "MB", "passes", "s / 10,000"):
+    for column in ("validation %", "test %", "s / epoch", "MB", "passes", "s / 10,000"):
         assert column in header
+    assert max(map(len, lines[lines.index(header) :][:3])) <= 80
     folder = Path("runs/compare-digits-mlp-0.05s-seed0")
     assert f"The table is in {folder} (comparison.csv, comparison.md, comparison.png)" in printed
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -85,6 +88,28 @@ def test_an_interrupt_prints_the_command_that_resumes(
     monkeypatch.setattr("hff.comparison.compare.train", interrupt)
     assert main([*TINY, "--out", "here"]) == 130
     assert capsys.readouterr().err == "hff: Interrupted; resume with `hff compare --resume here`.\n"
+
+
+def test_a_full_disk_leaves_a_comparison_that_can_be_resumed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = os.fsync
+    for room in range(0, 40, 3):
+        calls = iter(range(1000))
+
+        def full(handle: int, calls: Any = calls, room: int = room) -> None:
+            if next(calls) >= room:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            real(handle)
+
+        folder = f"here-{room}"
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", full)
+            code = main([*TINY, "--out", folder])
+        error = capsys.readouterr().err
+        assert (code, error.count("\n")) == (1, 1) or not error
+        assert not [path for path in Path(folder).rglob("*") if path.is_file() and not path.stat().st_size]
+        assert main([*TINY, "--out", folder, "--quiet"]) == 0
 
 
 @pytest.mark.parametrize(

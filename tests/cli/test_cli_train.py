@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -16,7 +17,9 @@ import yaml
 from hff import __version__
 from hff.cli import VERBS, main
 from hff.cli.display import LineDisplay
+from hff.cli.output import BARS, program
 from hff.errors import UserError
+from hff.training.lock import FolderLock
 
 TINY = ["--network.widths", "32,16", "--epochs", "1"]
 Answer = Callable[[list[str]], Any]
@@ -87,10 +90,17 @@ def test_train_help_shows_the_options_of_the_selected_parts_with_the_recipe_valu
         (["train", "--seeds", "1,1"], "each seed once"),
         (["train", "--resume", "nowhere"], "nowhere is not a run folder"),
         (
-            ["train", "--resume", "nowhere", "--epochs", "3"],
-            "takes all settings from the folder; remove 'epochs'.",
+            ["train", "--resume", "nowhere", "--batch-size", "3"],
+            "takes all settings from the folder; remove 'batch_size'.",
         ),
         (["train", "--resume", "nowhere", "digits"], "remove 'digits'."),
+        (["train", "--resume", "nowhere", "--epochs", "x"], "--epochs must be a whole number"),
+        (["train", "--name", "../../x"], "must be the name of a folder, not '../../x'"),
+        (["train", "--name", ".."], "must be the name of a folder, not '..'"),
+        (["train", "--out", "a\0b"], "'a\\x00b' contains characters that are not text"),
+        (["train", "--out", "a\udcff"], "contains characters that are not text"),
+        (["train", "x.csv"], "x.csv is not a recipe"),
+        (["train", "qqq"], "Unknown recipe 'qqq'; choose one of: "),
         (["train", "--network", "vgg11"], "needs images of 32x32 pixels"),
         (["train", "--data", "folder"], "needs a path"),
         (["list", "method"], "Unknown list 'method'; did you mean 'methods'?"),
@@ -240,4 +250,115 @@ def test_a_full_disk_is_one_sentence(
 
     monkeypatch.setattr("hff.training.run.Run.save", full)
     assert main(["train", *TINY]) == 1
-    assert capsys.readouterr().err == "hff: No space left on device: runs/x\n"
+    command = "`hff train --resume runs/digits-seed0`"
+    message = f"There is no checkpoint yet: fix the cause, and start again with {command}."
+    assert capsys.readouterr().err == f"hff: No space left on device. {message}\n"
+
+
+def test_a_full_disk_after_a_checkpoint_says_that_it_is_safe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(self: object, record: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LineDisplay, "epoch_ended", full)
+        assert main(["train", *TINY[:-1], "2"]) == 1
+    assert "The last checkpoint is safe: fix the cause, and resume with" in capsys.readouterr().err
+    assert main(["train", "--resume", "runs/digits-seed0", "--quiet"]) == 0
+
+
+def test_a_recipe_whose_name_is_a_path_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("inside").mkdir()
+    os.chdir("inside")
+    Path("mine.yaml").write_text("name: ../../x\nnetwork: {widths: [8]}\nepochs: 1\n")
+    assert main(["train", "mine.yaml"]) == 2
+    assert "must be the name of a folder" in capsys.readouterr().err
+    assert [path.name for path in Path("..").rglob("*")] == ["inside", "mine.yaml"]
+
+
+def test_resuming_a_finished_run_says_so_and_more_epochs_train_it_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["train", *TINY, "--out", "here", "--quiet"]) == 0
+    assert main(["train", "--resume", "here"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("here is already finished. Train on to N epochs with: hff train --resume here")
+    assert "validation accuracy" in printed
+    assert main(["train", "--resume", "here", "--epochs", "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in lines[1:3]] == ["epoch 2/3", "epoch 3/3"]
+    assert json.loads(Path("here/summary.json").read_text())["epochs"] == 3
+    assert main(["train", "--resume", "here", "--epochs", "2"]) == 1
+    assert "is trained for 3 epochs" in capsys.readouterr().err
+
+
+def test_a_second_process_cannot_resume_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    for seeds in ([], ["--seeds", "1,2"]):
+        with FolderLock(Path("here")):
+            assert main(["train", *TINY, "--out", "here", *seeds]) in (1, 2)
+        error = capsys.readouterr().err
+        assert error == "hff: Another process is writing to here; wait until it ends, or stop it.\n"
+
+
+def test_training_leaves_a_picture_of_the_curves(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["train", *TINY, "--out", "here", "--quiet"]) == 0
+    assert Path("here/curves.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["train", *TINY, "--out", "group", "--seeds", "1,2", "--quiet"]) == 0
+    assert sorted(path.parent.name for path in Path("group").glob("*/curves.png")) == ["seed-1", "seed-2"]
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert main(["train", *TINY, "--out", "without", "--quiet"]) == 0
+    assert not Path("without/curves.png").exists()
+
+
+def test_a_terminal_keeps_a_curve_of_each_layer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", *TINY[:-1], "3", "--out", "here", "--quiet"]) == 0
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["train", "--resume", "here"]) == 0
+    rows = capsys.readouterr().out.splitlines()[-4:-2]
+    assert [row.split()[0] for row in rows] == ["0", "1"]
+    assert all(len(row.split()[-1]) == 3 and set(row.split()[-1]) <= set(BARS) for row in rows)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_out_of_memory_is_one_sentence(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("hff.experiment.load_data", fail)
+    assert main(["train"]) == 1
+    assert capsys.readouterr().err.startswith("hff: There is not enough memory; ")
+
+
+def test_a_config_that_does_not_fit_the_checkpoint_is_one_sentence(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["train", *TINY, "--out", "here", "--quiet"]) == 0
+    config = Path("here/config.yaml")
+    config.write_text(config.read_text().replace("- 32", "- 33"))
+    assert main(["eval", "here"]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "does not fit its config: " in error
+    assert "shape [32, 64], not [33, 64]" in error
+
+
+def test_messages_show_the_path_of_the_program_if_it_is_not_on_the_path(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    installed = Path(".venv/bin/hff")
+    installed.parent.mkdir(parents=True)
+    installed.touch(mode=0o755)
+    for given in (".venv/bin/hff", str(installed.absolute())):
+        monkeypatch.setattr(sys, "argv", [given, "train"])
+        assert program() == ".venv/bin/hff"
+    monkeypatch.setenv("PATH", str(installed.parent.absolute()))
+    assert program() == "hff"
+    monkeypatch.setattr(sys, "argv", ["hff/__main__.py", "train"])
+    assert program() == "hff"
+    monkeypatch.setenv("PATH", "")
+    assert program().endswith(" -m hff")

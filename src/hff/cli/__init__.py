@@ -1,9 +1,13 @@
 """The command `hff`. Slow imports happen inside the verbs, so that help is fast."""
 
+import errno
 import os
+import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from typing import TextIO
 
 from hff.cli.parsing import UsageError
 from hff.errors import UserError, unknown
@@ -19,6 +23,10 @@ VERBS = {
 MODULES = {"eval": "evaluate", "list": "listing"}
 """Modules whose name differs from that of their verb."""
 
+NO_MEMORY = (
+    "There is not enough memory; use a smaller network, smaller inputs or a smaller batch size, or set "
+    "micro_batch_size."
+)
 HELP = """usage: hff VERB ...
 
 Train deep networks without backpropagation through depth.
@@ -30,8 +38,20 @@ Start with `hff train`, which takes a few seconds. `hff VERB --help` describes a
 """
 
 
+OUT_OF_MEMORY = (
+    "can't allocate memory",
+    "out of memory",
+    "not enough memory",
+    "Storage size calculation overflow",
+)
+"""Parts of the messages with which torch says that there is not enough memory."""
+
+_interrupted = False
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs a command line. Returns the exit code: 0 success, 1 failure, 2 wrong usage, 130 interrupted."""
+    _prepare(is_process=argv is None)
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
@@ -47,7 +67,46 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:
+        if error.errno == errno.ENOMEM:
+            return _fail(NO_MEMORY, 1)
         return _fail(": ".join(str(part) for part in (error.strerror or error, error.filename) if part), 1)
+    except MemoryError:
+        return _fail(NO_MEMORY, 1)
+    except Exception as error:
+        if _interrupted:
+            # A Ctrl-C while a library was imported comes out as another error.
+            return _fail("Interrupted.", 130)
+        if isinstance(error, RuntimeError) and any(text in str(error) for text in OUT_OF_MEMORY):
+            return _fail(NO_MEMORY, 1)
+        raise
+
+
+def _prepare(is_process: bool) -> None:
+    """Sets up what belongs to the whole process: output streams, warnings and, if it is ours, Ctrl-C."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            # A terminal that only knows ASCII gets a replacement instead of an error.
+            stream.reconfigure(errors="replace")
+    if is_process:
+        warnings.showwarning = _show_warning
+        signal.signal(signal.SIGINT, _interrupt)
+
+
+def _interrupt(number: int, frame: object) -> None:
+    global _interrupted
+    _interrupted = True
+    raise KeyboardInterrupt
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    sys.stderr.write(f"hff: {message}\n")
 
 
 def _run(argv: list[str]) -> int:
@@ -55,6 +114,7 @@ def _run(argv: list[str]) -> int:
         sys.stdout.write(HELP.format(verbs="\n".join(f"  {verb:9}{text}" for verb, text in VERBS.items())))
         return 0
     verb, *rest = argv
+    _check_text(argv)
     if verb == "--version":
         from hff import __version__
 
@@ -65,6 +125,12 @@ def _run(argv: list[str]) -> int:
     module = import_module(f"hff.cli.{MODULES.get(verb, verb)}")
     module.main(rest)
     return 0
+
+
+def _check_text(argv: Sequence[str]) -> None:
+    for argument in argv:
+        if "\0" in argument or any("\ud800" <= character <= "\udfff" for character in argument):
+            raise UsageError(f"The argument {argument!a} contains characters that are not text.")
 
 
 def _fail(message: str, code: int) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hff.cli.flags import add_field, add_part, fetch_data, refuse_settings, scan_arguments, settings_in
-from hff.cli.output import write, write_json
+from hff.cli.output import output_width, program, write, write_json
 from hff.cli.parsing import Parser, UsageError, configuring
 from hff.errors import UserError
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 SMALL_DATA, SMALL_BUDGET, BUDGET = "digits", "5s", "60s"
 """The default comparison takes a few minutes. On other data, each method gets a minute."""
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-WIDE = 200
-"""The width of the table if the output is not a terminal."""
+UNLIMITED = 2000
+"""A width at which no table is cut."""
 OPTIONAL_COLUMNS = ("epochs", "training s", "network", "s / epoch")
-"""Columns that are dropped on narrow terminals, in this order."""
+"""Columns that are dropped if the table is too wide, in this order."""
 TRAINING = ("epochs", "batch_size", "learning_rate")
 """The training settings that can be set for all methods."""
 
@@ -135,8 +135,16 @@ def _run(comparison: "Comparison", quiet: bool) -> "list[MethodResult]":
             return comparison.run()
         with ComparisonDisplay(comparison) as listener:
             return comparison.run(listener)
+    except OSError as error:
+        if error.strerror is None:
+            raise
+        command = f"{program()} compare --resume {comparison.folder}"
+        raise UserError(
+            f"{comparison.folder} cannot be written ({error.strerror}); fix the cause, and resume with "
+            f"`{command}`."
+        ) from error
     except KeyboardInterrupt:
-        command = f"hff compare --resume {comparison.folder}"
+        command = f"{program()} compare --resume {comparison.folder}"
         raise KeyboardInterrupt(f"Interrupted; resume with `{command}`.") from None
 
 
@@ -148,6 +156,8 @@ def _draw(comparison: "Comparison", results: "list[MethodResult]") -> Path | str
         return draw(results, comparison.settings, comparison.folder)
     except UserError as error:
         return str(error)
+    except OSError as error:
+        return f"The figure cannot be written ({error.strerror or error})."
 
 
 def _answer(
@@ -179,8 +189,7 @@ def _show(results: "list[MethodResult]") -> None:
 
     from hff.comparison.results import NOTE
 
-    terminal = Console(file=sys.stdout, highlight=False)
-    width = terminal.width if terminal.is_terminal else WIDE
+    width = output_width()
     console = Console(file=sys.stdout, highlight=False, width=width)
     write()
     console.print(table_of(results, width))
@@ -199,7 +208,7 @@ def table_of(results: "list[MethodResult]", width: int) -> "Table":
 
     from hff.comparison.results import COLUMNS, cells
 
-    console = Console(width=10 * WIDE)
+    console = Console(width=UNLIMITED)
     for dropped in range(len(OPTIONAL_COLUMNS) + 1):
         headers = [header for header in ("", *COLUMNS) if header not in OPTIONAL_COLUMNS[:dropped]]
         narrow = dropped == len(OPTIONAL_COLUMNS)

@@ -40,7 +40,8 @@ def _list(data_dir: Path | None, as_json: bool) -> None:
         write_json(entries)
     else:
         header = ("name", "source", "path", "description")
-        write_table(header, [[entry[key] for key in header] for entry in entries])
+        rows = [[entry[key] for key in header] for entry in entries]
+        write_table(header, rows, paths=("path",))
 
 
 def _get(name: str, data_dir: Path | None, as_json: bool) -> None:

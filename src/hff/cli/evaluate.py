@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 LARGEST_MATRIX = 20
 """With more classes, the confusion matrix is not readable, so the most confused pairs are shown."""
+WORST = 10
+"""With more classes than fit a matrix, this many are shown with precision, recall and F1."""
+SCORES = ("precision", "recall", "f1")
 LONGEST_COLUMN = 4
 """Longer class names would make the matrix too wide, so the columns are numbered."""
 
@@ -44,6 +47,7 @@ def main(argv: Sequence[str]) -> None:
         write_json({"run": str(given.run), **answer})
         return
     _show(answer)
+    show_classes(answer["per_class"])
     if result:
         show_confusions(result)
 
@@ -56,10 +60,34 @@ def _show(answer: dict[str, Any]) -> None:
     write_table(("layer", "accuracy", "top-5", "bits"), rows)
     top5 = f", top-5 {percent(answer['top5'])}" if answer.get("top5") else ""
     write(f"\n{answer['split']}: {percent(answer['accuracy'])} of {answer['samples']} samples{top5}")
+    write(f"balanced accuracy (mean recall of the classes): {percent(answer['balanced_accuracy'])}")
     if "seeds" in answer:
         write(f"mean ± standard deviation over the seeds {', '.join(map(str, answer['seeds']))}")
     split = answer["scale_from"]
-    write(f"bits: a lower bound on the information about the class (scores scaled on the {split} split)")
+    write("bits: a lower bound on the information about the class")
+    write(f"      (the scores are scaled on the {split} split)")
+    if any(_mean(layer["bits"]) < 0 for layer in answer["layers"]):
+        write("      (negative: the scores predict the class worse than its frequency does)")
+
+
+def _mean(value: Any) -> float:
+    mean: float = value["mean"] if isinstance(value, dict) else value
+    return mean
+
+
+def show_classes(classes: Sequence[dict[str, Any]]) -> None:
+    """Shows precision, recall and F1 of each class; of many classes, only those with the lowest F1."""
+    shown = list(classes)
+    if len(classes) > LARGEST_MATRIX:
+        shown = sorted(classes, key=lambda each: _mean(each["f1"]))[:WORST]
+        write(f"\nThe {WORST} of {len(classes)} classes with the lowest F1 (--json shows all):")
+    else:
+        write()
+    rows = [
+        (each["name"], number(each.get("samples"), digits=0), *(percent(each[key]) for key in SCORES))
+        for each in shown
+    ]
+    write_table(("class", "samples", "precision", "recall", "F1"), rows)
 
 
 def show_confusions(result: "Evaluation") -> None:

@@ -29,7 +29,8 @@ def main(argv: Sequence[str]) -> None:
         write_json(entries)
     else:
         header = list(entries[0])
-        write_table(header, [[_words(entry[key]) for key in header] for entry in entries])
+        rows = [[_words(entry[key]) for key in header] for entry in entries]
+        write_table(header, rows, optional=OPTIONAL)
 
 
 def _methods() -> list[dict[str, Any]]:
@@ -84,6 +85,8 @@ def _recipes() -> list[dict[str, Any]]:
     return [{"name": name, "description": text} for name, text in recipes().items()]
 
 
+OPTIONAL = ("paper", "signal from above", "passes", "negatives", "license", "trains", "gradient reach")
+"""Columns that are left out if the table is too wide, in this order."""
 LISTS = {"methods": _methods, "networks": _networks, "datasets": _datasets, "recipes": _recipes}
 
 

@@ -79,4 +79,5 @@ def _show(predictions: Sequence[dict[str, Any]]) -> None:
         [p["file"], p["class"], *(f"{each['class']} ({each['score']:.2f})" for each in p["layers"])]
         for p in predictions
     ]
-    write_table(["file", "class", *layers], rows)
+    # The last layers usually predict best, so the first ones are left out.
+    write_table(["file", "class", *layers], rows, optional=layers[:-1], paths=["file"])

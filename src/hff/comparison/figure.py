@@ -47,8 +47,11 @@ def draw(results: Sequence[MethodResult], settings: ComparisonSettings, folder: 
     figure.suptitle(table_title(settings), fontsize=11)
     path = folder / FIGURE
     partial = path.with_name(f"partial-{FIGURE}")
-    figure.savefig(partial)
-    partial.replace(path)
+    try:
+        figure.savefig(partial)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
     return path
 
 

@@ -37,6 +37,20 @@ class LayerResult:
 
 
 @dataclass(frozen=True)
+class ClassResult:
+    """The result of the final read-out on one class."""
+
+    name: str
+    samples: int
+    precision: float
+    """The share of correct predictions among those of this class; 0 if it is never predicted."""
+    recall: float
+    """The share of this class that is predicted correctly; 0 if the split has no sample of it."""
+    f1: float
+    """The harmonic mean of precision and recall."""
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """The result of `evaluate`."""
 
@@ -54,7 +68,25 @@ class Evaluation:
 
     def to_json(self) -> dict[str, Any]:
         """The result as a dictionary of lists and numbers."""
-        return asdict(self)
+        per_class = [asdict(each) for each in self.per_class]
+        return {**asdict(self), "balanced_accuracy": self.balanced_accuracy, "per_class": per_class}
+
+    @property
+    def per_class(self) -> tuple[ClassResult, ...]:
+        """Precision, recall and F1 of each class."""
+        results = []
+        for i, name in enumerate(self.classes):
+            hits, samples = self.confusion[i][i], sum(self.confusion[i])
+            predicted = sum(row[i] for row in self.confusion)
+            f1 = 2 * hits / max(1, samples + predicted)
+            results.append(ClassResult(name, samples, hits / max(1, predicted), hits / max(1, samples), f1))
+        return tuple(results)
+
+    @property
+    def balanced_accuracy(self) -> float:
+        """The mean recall of the classes that the split has samples of."""
+        recalls = [each.recall for each in self.per_class if each.samples]
+        return sum(recalls) / max(1, len(recalls))
 
     def most_confused(self, count: int = 10) -> list[tuple[str, str, int]]:
         """The most frequent errors as (true class, predicted class, number of samples)."""

@@ -25,6 +25,12 @@ def read(name: str) -> dict[str, Any]:
     if path.suffix in SUFFIXES:
         text = read_text(path, LARGEST_YAML, f"The recipe {name}")
         return {"name": path.stem, **parse(text, name)}
+    if name not in _names() and (path.suffix or path.exists() or len(path.parts) > 1):
+        option = "npz --data.path" if path.suffix == ".npz" else "folder --data.path"
+        raise UserError(
+            f"{name} is not a recipe, which is a name or a YAML file; to train on your own data, use "
+            f"`--data {option} {name}`."
+        )
     if name not in _names():
         raise unknown("recipe", name, _names())
     return {"name": name, **parse(_text(name), f"The recipe {name}")}

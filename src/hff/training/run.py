@@ -224,10 +224,21 @@ class Run:
         weights = {
             name.removeprefix("method/"): t for name, t in tensors.items() if name.startswith("method/")
         }
-        try:
-            method.load_state_dict(weights)
-        except RuntimeError as error:
-            raise UserError(f"The checkpoint of {self.folder} does not fit its config ({error}).") from None
+        expected = method.state_dict()
+        problems = [f"{name} is missing" for name in expected if name not in weights]
+        problems += [f"{name} is not part of the method" for name in weights if name not in expected]
+        problems += [
+            f"{name} has the shape {list(weights[name].shape)}, not {list(tensor.shape)}"
+            for name, tensor in expected.items()
+            if name in weights and weights[name].shape != tensor.shape
+        ]
+        if problems:
+            more = f", and {len(problems) - 1} more differences" if len(problems) > 1 else ""
+            raise UserError(
+                f"The checkpoint of {self.folder} does not fit its config: {problems[0]}{more}; restore the "
+                f"{CONFIG} that it was trained with."
+            )
+        method.load_state_dict(weights)
 
     def _metric_lines(self) -> list[str]:
         path = self.folder / METRICS

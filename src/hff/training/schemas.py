@@ -85,6 +85,10 @@ EVALUATION: Schema = {
     "classes?": [str],
     "top5?": optional(is_share),
     "confusion?": [[is_count]],
+    "balanced_accuracy?": is_share,
+    "per_class?": [
+        {"name": str, "samples": is_count, "precision": is_share, "recall": is_share, "f1": is_share}
+    ],
     "layers?": [{"layer": int, "accuracy": is_share, "bits": _number}],
 }
 STATE: Schema = {
