@@ -1,7 +1,9 @@
 """`load_data`: a data set by its name."""
 
+import os
 import warnings
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Literal
 
@@ -53,7 +55,9 @@ def load_data(
         download: download missing files.
     """
     info = datasets.find(name)
-    data_dir, path = (None if given is None else Path(given) for given in (data_dir, path))
+    for option, value in (("classes", classes), ("limit", limit), ("size", size)):
+        _require_whole_number(option, value)
+    data_dir, path = _path("data_dir", data_dir), _path("path", path)
     if size is not None and size < 1:
         raise UserError(f"The size of images must be at least 1 pixel, not {size}.")
     if bad_images not in ("refuse", "skip"):
@@ -76,6 +80,17 @@ def load_data(
         mean=info.mean,
         std=info.std,
     )
+
+
+def _require_whole_number(option: str, value: object) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, Integral)):
+        raise UserError(f"{option} must be a whole number, not {value!r}.")
+
+
+def _path(option: str, value: object) -> Path | None:
+    if value is not None and not isinstance(value, str | os.PathLike):
+        raise UserError(f"{option} must be a path, not {value!r}.")
+    return None if value is None else Path(value)
 
 
 def _location(

@@ -1,6 +1,7 @@
 """Splits that keep the proportion of each class."""
 
 import math
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -61,6 +62,9 @@ def carve_validation(
     """
     if limit is not None and limit < 1:
         raise UserError(f"The limit must be at least 1 training example, not {limit}.")
+    given: object = validation
+    if isinstance(given, bool) or not isinstance(given, Real):
+        raise UserError(f"validation must be a count or a share between 0 and 1, not {given!r}.")
     if not validation >= 0 or (validation > 1 and validation % 1):
         raise UserError(f"validation must be a count or a share between 0 and 1, not {validation}.")
     if isinstance(validation, float) and validation == 1:
