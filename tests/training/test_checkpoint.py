@@ -1,5 +1,6 @@
 """Checkpoints: their checksum, their state, and the order in which they are written."""
 
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -132,19 +133,16 @@ def test_the_file_is_synced_before_the_rename_and_the_folder_after_it(
     assert calls == ["sync file.partial", "rename file.partial", f"sync {tmp_path.name}"]
 
 
-def test_a_failed_write_names_the_last_checkpoint_only_if_there_is_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_full_disk_is_an_error_of_the_system_and_keeps_the_last_checkpoint(
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*arguments: object) -> None:
-        raise checkpoint.SafetensorError("No space left on device")
+    def full(tensors: object, partial: Path, metadata: object) -> None:
+        partial.write_bytes(b"")
+        raise checkpoint.SafetensorError("I/O error: No space left on device (os error 28)")
 
-    path = tmp_path / "checkpoint.safetensors"
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "save_file", full)
-        with pytest.raises(OSError, match=r"No space left on device\); fix the cause and train again"):
-            checkpoint.save(path, TENSORS, STATE)
-    checkpoint.save(path, TENSORS, STATE)
     monkeypatch.setattr(checkpoint, "save_file", full)
-    with pytest.raises(OSError, match="fix the cause and resume from the last checkpoint"):
-        checkpoint.save(path, TENSORS, STATE)
-    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    with pytest.raises(OSError, match="No space left on device") as error:
+        checkpoint.save(path, {}, {})
+    assert (error.value.errno, error.value.filename) == (errno.ENOSPC, str(path))
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    assert checkpoint.load(path)[1] == STATE

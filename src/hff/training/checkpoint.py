@@ -4,9 +4,11 @@ A checksum over all tensors and the state is verified when a checkpoint is loade
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -52,8 +54,10 @@ def save(path: Path, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         try:
             save_file(stored, partial, metadata)
         except SafetensorError as error:
-            advice = "resume from the last checkpoint" if path.exists() else "train again"
-            raise OSError(f"{path} could not be written ({error}); fix the cause and {advice}.") from error
+            # safetensors reports a full disk as text such as "I/O error: ... (os error 28)".
+            number = re.search(r"os error (\d+)", str(error))
+            code = int(number[1]) if number else errno.EIO
+            raise OSError(code, os.strerror(code) if number else str(error), str(path)) from error
         # safetensors makes the file readable for its owner only; give it the permissions of the folder.
         partial.chmod(path.parent.stat().st_mode & 0o666)
         with partial.open("rb") as file:
