@@ -227,3 +227,16 @@ def test_settings_that_a_method_cannot_use_leave_no_run_folder(tmp_path: Path) -
     with pytest.raises(UserError, match="cannot split a batch"):
         train(experiment, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_checkpoint_in_a_stage_that_the_config_does_not_have_is_refused(tmp_path: Path) -> None:
+    experiment = Experiment.from_mapping(TINY)
+    with pytest.raises(KeyboardInterrupt):
+        train(experiment, tmp_path, device="cpu", listener=StopAfterFirstEpoch())
+    run = Run.open(tmp_path)
+    loaded = run.load()
+    assert loaded is not None
+    tensors, state = loaded
+    run.save(tensors, {**state, "position": {**state["position"], "stage": 7}})
+    with pytest.raises(UserError, match="does not fit its config: it is in stage 8, but the training has 1"):
+        resume(run, device="cpu")

@@ -341,6 +341,11 @@ class _Training:
             return None
         tensors, state = loaded
         self.at = Position(**state["position"])
+        if self.at.stage >= len(self.stages):
+            raise UserError(
+                f"The checkpoint of {self.run.folder} does not fit its config: it is in stage "
+                f"{self.at.stage + 1}, but the training has {len(self.stages)}."
+            )
         self.run.truncate_metrics(self.at.records)
         self.run.load_weights(self.method, tensors)
         if self.at.records:
