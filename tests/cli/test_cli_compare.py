@@ -73,6 +73,13 @@ def test_json_output_and_resuming(answer: Answer, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == ""
 
 
+def test_a_summary_without_an_accuracy_does_not_break_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*TINY, "--out", "here", "--quiet"]) == 0
+    Path("here/sff/summary.json").write_text("{}")
+    assert main(["compare", "--resume", "here"]) == 0
+    assert "accuracy unknown" in capsys.readouterr().out
+
+
 def test_unsupported_methods_are_listed_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", *SMALL, "--methods", "backprop,cwconv", "--epochs", "1"]) == 0
     printed = capsys.readouterr().out

@@ -64,9 +64,9 @@ class ComparisonDisplay(ComparisonListener):
             self.console.print(f"{label}  failed: {result.failure}", markup=False)
             return
         spent = f"{result.training_seconds:.1f} s of training, {result.epochs:g} epochs"
-        self.console.print(
-            f"{label}  {result.validation_accuracy:6.2f} % on validation  {spent}", markup=False
-        )
+        accuracy = result.validation_accuracy
+        reached = "accuracy unknown" if accuracy is None else f"{accuracy:6.2f} % on validation"
+        self.console.print(f"{label}  {reached}  {spent}", markup=False)
 
     def _label(self, method: str, number: int) -> str:
         entrants = self.comparison.entrants
