@@ -21,14 +21,7 @@ class LeastSquares(LocalMethod):
     """
 
     name = "least_squares"
-    info = MethodInfo(
-        title="Least squares",
-        paper="an example",
-        passes="1",
-        needs_negatives=False,
-        gradient_reach=0,
-        supports="any",
-    )
+    info = MethodInfo(title="Least squares", paper="an example", supports="any")
 
     def __init__(self, network: hff.Network, classes: int, *, penalty: float = 1e-4, **options: Any) -> None:
         super().__init__(network, classes, **options)

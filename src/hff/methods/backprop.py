@@ -25,8 +25,6 @@ class Backprop(Method):
     info = MethodInfo(
         title="Backpropagation",
         paper="Rumelhart, Hinton and Williams 1986, Learning representations by back-propagating errors",
-        passes="1",
-        needs_negatives=False,
         gradient_reach="all",
         top_signal=True,
         supports="any",

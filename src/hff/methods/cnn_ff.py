@@ -28,7 +28,6 @@ class ConvolutionalForwardForward(SideHeadMethod):
         "the Forward-Forward Algorithm (arXiv 2312.14924)",
         passes="C",
         needs_negatives=True,
-        gradient_reach=0,
         supports=frozenset({"conv"}),
     )
 

@@ -40,9 +40,6 @@ class CwConv(LocalMethod):
         title="Channel-wise Competitive Learning",
         paper="Papachristodoulou et al. 2024, Convolutional Channel-wise Competitive Learning for the "
         "Forward-Forward Algorithm (arXiv 2312.12668)",
-        passes="1",
-        needs_negatives=False,
-        gradient_reach=0,
         supports="any",
         learning_rate=3e-3,
     )

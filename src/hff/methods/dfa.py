@@ -39,9 +39,6 @@ class DFA(TopErrorMethod):
         title="Direct Feedback Alignment",
         paper="Nøkland 2016, Direct Feedback Alignment Provides Learning in Deep Neural Networks "
         "(arXiv 1609.01596)",
-        passes="1",
-        needs_negatives=False,
-        gradient_reach=0,
         top_signal=True,
         layer_local=False,
         autocast=False,

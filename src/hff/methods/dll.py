@@ -38,8 +38,6 @@ class DLL(RelayedMethod):
         title="DLL",
         paper="Lv, Xu, Lu et al. 2025, Dendritic Localized Learning: Toward Biologically Plausible Algorithm "
         "(arXiv 2501.09976)",
-        passes="1",
-        needs_negatives=False,
         gradient_reach="all",
         top_signal=True,
         layer_local=False,

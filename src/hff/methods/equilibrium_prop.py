@@ -54,7 +54,6 @@ class EquilibriumProp(Method):
         paper="Scellier and Bengio 2017, Equilibrium Propagation (arXiv 1602.05179); Laborieux et al. 2021, "
         "Scaling Equilibrium Propagation to Deep ConvNets (arXiv 2006.03824)",
         passes="30",
-        needs_negatives=False,
         gradient_reach="all",
         top_signal=True,
         layer_local=False,

@@ -33,8 +33,6 @@ class FA(RelayedMethod):
         title="Feedback Alignment",
         paper="Lillicrap, Cownden, Tweed and Akerman 2016, Random synaptic feedback weights support error "
         "backpropagation for deep learning (arXiv 1411.0247)",
-        passes="1",
-        needs_negatives=False,
         gradient_reach="all",
         top_signal=True,
         layer_local=False,

@@ -27,7 +27,6 @@ class ForwardForward(SideHeadMethod):
         "(arXiv 2212.13345)",
         passes="C",
         needs_negatives=True,
-        gradient_reach=0,
     )
 
     def __init__(

@@ -42,7 +42,6 @@ class FFCL(Method):
         "and Inference on Edge Without Backpropagation (arXiv 2405.12443)",
         passes="2",
         needs_negatives=True,
-        gradient_reach=0,
         supports=frozenset({"linear"}),
         top_signal=True,
         layer_local=False,

@@ -47,9 +47,6 @@ class FFCM(LocalMethod):
         title="Marginal contrastive Forward-Forward",
         paper="Aghagolzadeh and Ezoji 2024, Marginal Contrastive Loss: A Step Forward for Forward-Forward; "
         "its follow-up is arXiv 2502.00571",
-        passes="1",
-        needs_negatives=False,
-        gradient_reach=0,
         supports="any",
         data_parallel=False,
         learning_rate=3e-3,

@@ -48,9 +48,6 @@ class Hebb(HebbianMethod):
         title="Hebbian learning",
         paper="Hebb 1949, The Organization of Behavior; Oja 1982, Simplified neuron model as a principal "
         "component analyzer; Rumelhart and Zipser 1985, Feature discovery by competitive learning",
-        passes="1",
-        needs_negatives=False,
-        gradient_reach=0,
         data_parallel=False,
         autocast=False,
     )

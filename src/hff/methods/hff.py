@@ -49,9 +49,6 @@ class HFF(LocalMethod):
     info = MethodInfo(
         title="Hyperspherical Forward-Forward",
         paper="Sarode, Moser et al. 2026, Hyperspherical Forward-Forward with Prototypical Representations",
-        passes="1",
-        needs_negatives=False,
-        gradient_reach=0,
         supports="any",
         learning_rate=3e-3,
     )

@@ -35,7 +35,6 @@ class LayerCollab(ThresholdMethod):
         "Algorithm (arXiv 2305.12393)",
         passes="C",
         needs_negatives=True,
-        gradient_reach=0,
         top_signal=True,
         supports=frozenset({"linear"}),
         layer_local=False,

@@ -34,9 +34,6 @@ class LocalErrors(LocalMethod):
     info = MethodInfo(
         title="Local Errors",
         paper="Nøkland and Eidnes 2019, Training Neural Networks with Local Error Signals (arXiv 1901.06656)",
-        passes="1",
-        needs_negatives=False,
-        gradient_reach=0,
         supports="any",
         data_parallel=False,
     )

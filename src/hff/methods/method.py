@@ -27,10 +27,10 @@ class MethodInfo:
 
     title: str
     paper: str
-    passes: str
+    passes: str = "1"
     """Forward passes per prediction with default options: a number, or "C", the number of classes."""
-    needs_negatives: bool
-    gradient_reach: int | Literal["all"]
+    needs_negatives: bool = False
+    gradient_reach: int | Literal["all"] = 0
     """How many blocks below its own block the gradient of a loss reaches; 0 is strictly local."""
     top_signal: bool = False
     """Whether the update of a block depends on the blocks above it, by gradient or by any other signal."""

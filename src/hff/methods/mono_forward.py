@@ -25,9 +25,6 @@ class MonoForward(LocalMethod):
         title="Mono-Forward",
         paper="Gong, Li and Abdulla 2025, Mono-Forward: Backpropagation-Free Algorithm for Efficient Neural "
         "Network Training Harnessing Local Errors (arXiv 2501.09238)",
-        passes="1",
-        needs_negatives=False,
-        gradient_reach=0,
         supports="any",
         learning_rate=3e-3,
     )

@@ -43,8 +43,6 @@ class NoProp(Method):
         paper="Li, Teh and Pascanu 2025, NoProp: Training Neural Networks without Full Back-propagation or "
         "Full Forward-propagation (arXiv 2503.24322)",
         passes="10",
-        needs_negatives=False,
-        gradient_reach=0,
         data_parallel=False,
         layer_local=False,
         steps_within_batch=True,

@@ -55,8 +55,6 @@ class PredictiveCoding(Method):
         paper="Whittington and Bogacz 2017, An Approximation of the Error Backpropagation Algorithm in a "
         "Predictive Coding Network with Local Hebbian Synaptic Plasticity; Millidge, Tschantz and Buckley "
         "2020 (arXiv 2006.04182); Pinchetti et al. 2024 (arXiv 2407.01163)",
-        passes="1",
-        needs_negatives=False,
         gradient_reach="all",
         top_signal=True,
         layer_local=False,

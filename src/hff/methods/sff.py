@@ -29,9 +29,6 @@ class ScalableForwardForward(LocalMethod):
     info = MethodInfo(
         title="Scalable Forward-Forward",
         paper="Krutsylo 2025, Scalable Forward-Forward Algorithm (arXiv 2501.03176)",
-        passes="1",
-        needs_negatives=False,
-        gradient_reach=0,
         supports="any",
     )
 

@@ -33,9 +33,6 @@ class SimCNN(LocalMethod):
         title="SimCNN",
         paper="Belilovsky, Eickenberg and Oyallon 2019, Greedy Layerwise Learning Can Scale to ImageNet "
         "(arXiv 1812.11446)",
-        passes="1",
-        needs_negatives=False,
-        gradient_reach=0,
         supports="any",
         learning_rate=3e-3,
     )

@@ -60,9 +60,6 @@ class SoftHebb(HebbianMethod):
         title="SoftHebb",
         paper="Journe, Garcia Rodriguez, Guo and Moraitis 2023, Hebbian Deep Learning Without Feedback "
         "(arXiv 2209.11883)",
-        passes="1",
-        needs_negatives=False,
-        gradient_reach=0,
         data_parallel=False,
         autocast=False,
         learning_rate=3e-3,

@@ -25,9 +25,6 @@ class SSDFA(DFA):
         title="Sparse Direct Feedback Alignment",
         paper="Crafton, Parihar, Gebhardt and Raychowdhury 2019, Direct Feedback Alignment With Sparse "
         "Connections for Local Learning (arXiv 1903.02083)",
-        passes="1",
-        needs_negatives=False,
-        gradient_reach=0,
         top_signal=True,
         layer_local=False,
         autocast=False,

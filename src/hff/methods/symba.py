@@ -35,7 +35,6 @@ class SymBa(GapMethod):
         "Forward-Forward Algorithm for Optimizing Convergence (arXiv 2303.08418)",
         passes="C",
         needs_negatives=True,
-        gradient_reach=0,
         supports=frozenset({"linear"}),
         learning_rate=3e-3,
     )

@@ -17,9 +17,7 @@ class Ridge(LocalMethod):
     """
 
     name = "ridge"
-    info = MethodInfo(
-        title="Ridge", paper="an example", passes="1", needs_negatives=False, gradient_reach=0, supports="any"
-    )
+    info = MethodInfo(title="Ridge", paper="an example", supports="any")
 
     def __init__(self, network: Network, classes: int, *, penalty: float = 1e-4, **options: Any) -> None:
         super().__init__(network, classes, **options)
