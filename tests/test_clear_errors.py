@@ -68,9 +68,7 @@ def test_a_dropout_above_one_is_refused() -> None:
 
 def test_a_network_that_cannot_fit_is_refused_before_it_is_built() -> None:
     network = hff.create_network("mlp", (1000,), 3, widths=(10**9,))
-    with pytest.raises(
-        UserError, match="parameters, and training them takes about"
-    ):
+    with pytest.raises(UserError, match="parameters, and training them takes about"):
         hff.create_method("hff", network, 3)
 
 
@@ -130,9 +128,7 @@ class Forgetful(LocalMethod):
 
 def test_a_parameter_that_no_group_contains_is_refused_unless_it_is_frozen() -> None:
     method = Forgetful(hff.create_network("mlp", (4,), 3, widths=(5,)), 3)
-    with pytest.raises(
-        UserError, match="would never train 'extra': add it to parameter_groups"
-    ):
+    with pytest.raises(UserError, match="would never train 'extra': add it to parameter_groups"):
         hff.Trainer(method)
     method.extra.requires_grad_(False)
     hff.Trainer(method).step(hff.Batch(torch.randn(6, 4), torch.arange(6) % 3))
