@@ -52,14 +52,17 @@ def draw_curves(run: Run) -> Path:
 
 
 def accuracy_curves(records: list[dict[str, Any]]) -> dict[str, list[tuple[float, float]]]:
-    """The validation accuracy of each layer as points (epoch, accuracy), and that of the read-out."""
+    """The validation accuracy of each layer as points (epoch, accuracy), and that of the read-out.
+
+    A read-out that is just one of the layers has no curve of its own.
+    """
     curves = {f"layer {layer}": points for layer, points in _curves(records, "validation_accuracy").items()}
     read_out = [
         (record["epoch"], record["read_out_accuracy"])
         for record in records
         if record.get("read_out_accuracy") is not None
     ]
-    return {**curves, "read-out": read_out} if read_out else curves
+    return {**curves, "read-out": read_out} if read_out and read_out not in curves.values() else curves
 
 
 def _curves(records: list[dict[str, Any]], quantity: str) -> dict[str, list[tuple[float, float]]]:
