@@ -8,6 +8,7 @@ from hff.comparison.compare import FIGURE
 from hff.comparison.results import MethodResult, table_title
 from hff.comparison.settings import ComparisonSettings
 from hff.errors import UserError
+from hff.training.curves import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,14 +46,7 @@ def draw(results: Sequence[MethodResult], settings: ComparisonSettings, folder: 
         label.set_fontweight("bold" if result.method == "hff" else "normal")
     accuracy.set_ylim(len(shown) - 0.4, -0.6)
     figure.suptitle(table_title(settings), fontsize=11)
-    path = folder / FIGURE
-    partial = path.with_name(f"partial-{FIGURE}")
-    try:
-        figure.savefig(partial)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-    return path
+    return save_figure(figure, folder / FIGURE)
 
 
 def _label(result: MethodResult) -> str:

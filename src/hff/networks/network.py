@@ -78,12 +78,14 @@ class Network:
     def too_large(self) -> str | None:
         """Why training the network cannot fit into this machine's memory, in one sentence; None if it can."""
         try:
+            memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        except (AttributeError, ValueError, OSError):
+            return None  # The system does not report its memory.
+        try:
             with torch.device("meta"):
                 numbers = sum(p.numel() for block in self.blocks() for p in block.parameters())
-            memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        except (RuntimeError, NotImplementedError, AttributeError, ValueError, OSError):
-            # A block that cannot be built without memory, or a system that does not report its memory.
-            return None
+        except RuntimeError:
+            return None  # A block of another package computes with values, which the meta device lacks.
         needed = BYTES_PER_PARAMETER * numbers
         if needed <= memory:
             return None

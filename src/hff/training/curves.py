@@ -1,10 +1,13 @@
 """The picture of a training: accuracy and loss of every layer over the epochs."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hff.errors import UserError
 from hff.training.run import Run
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CURVES = "curves.png"
 
@@ -41,8 +44,12 @@ def draw_curves(run: Run) -> Path:
         axes.spines[["top", "right"]].set_visible(False)
         if len(curves) <= 12:
             axes.legend(frameon=False, fontsize=8)
-    path = run.folder / CURVES
-    partial = path.with_name(f"partial-{CURVES}")
+    return save_figure(figure, run.folder / CURVES)
+
+
+def save_figure(figure: "Figure", path: Path) -> Path:
+    """Writes a figure to a file, completely or not at all; returns the path."""
+    partial = path.with_name(f"partial-{path.name}")
     try:
         figure.savefig(partial)
         partial.replace(path)
