@@ -9,7 +9,8 @@ import yaml
 from hff.data import Batches, DataSet
 from hff.errors import UserError
 from hff.evaluation import layer_accuracy
-from hff.experiment import Experiment, evaluate_run, load_method, overridden, resume, train
+from hff.experiment import Experiment, overridden, resume, train
+from hff.trained import evaluate_run, load_method
 from hff.training import Listener, Run
 
 TINY: dict[str, Any] = {"network": {"name": "mlp", "widths": [16, 16]}, "epochs": 2}

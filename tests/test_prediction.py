@@ -11,9 +11,10 @@ from PIL import Image
 import hff
 from hff.data import DataSet, Preprocessing
 from hff.errors import UserError
-from hff.experiment import Experiment, evaluate_run, load_method, train
+from hff.experiment import Experiment, train
 from hff.prediction import Prediction, predict
 from hff.run_group import RunGroup
+from hff.trained import evaluate_run, load_method
 from hff.training import Run
 
 TINY = Experiment.from_mapping({"network": {"name": "mlp", "widths": [48, 32]}, "epochs": 6})
@@ -58,18 +59,20 @@ def test_a_run_a_path_and_a_method_agree(run: Run, stored: torch.Tensor) -> None
     expected = predict(run, stored[:5])
     assert predict(run.folder, stored[:5]) == predict(str(run.folder), stored[:5]) == expected
     method = load_method(run).train()
-    known = {"preprocessing": run.preprocessing, "classes": run.classes}
-    assert predict(method, stored[:5], **known) == expected  # type: ignore[arg-type]
+    assert predict(method, stored[:5], calibration=run.calibration) == expected
     assert method.training
-    unnamed = predict(method, run.preprocessing(stored[:5]))
+    method.preprocessing = method.class_names = None
+    unnamed = predict(method, run.preprocessing(stored[:5]), calibration=run.calibration)
     assert unnamed == [numbered(each) for each in expected]
-    assert predict(method, run.preprocessing(stored[:5]).double().numpy()) == unnamed
+    normalized = run.preprocessing(stored[:5]).double().numpy()
+    assert predict(method, normalized, calibration=run.calibration) == unnamed
 
 
 def numbered(prediction: Prediction) -> Prediction:
     """The prediction with indices in place of class names."""
     layers = tuple(replace(each, label=each.index) for each in prediction.layers)
-    return replace(prediction, label=prediction.index, layers=layers)
+    top = tuple(replace(each, label=each.index) for each in prediction.top)
+    return replace(prediction, label=prediction.index, layers=layers, top=top)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int64, np.float32, np.float64])

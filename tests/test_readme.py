@@ -18,6 +18,7 @@ from hff.comparison import Comparison, ComparisonSettings, MethodResult
 from hff.comparison.entrants import find_entrants
 from hff.config import fields_of, shown
 from hff.data import datasets
+from hff.data.samples import copy_samples
 from hff.experiment import Experiment
 from hff.methods import methods
 from hff.methods.hff import HFF
@@ -89,9 +90,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert main(["eval", str(trained), "--json"]) == 0
     assert main(["train", *TINY, "--seeds", "0,1", "--out", str(folder / "runs" / "digits-seeds")]) == 0
     numbers = np.random.default_rng(0)
-    scans = set(re.findall(r"scans/[\w-]+\.png", text_of(GUIDE)))
-    assert scans
-    images = ["photo.png", *scans, *(f"photos/{name}/{i}.png" for name in "ab" for i in range(9))]
+    copy_samples(folder / "scans")
+    images = ["photo.png", *(f"photos/{name}/{i}.png" for name in "ab" for i in range(9))]
     for file in images:
         (folder / file).parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(numbers.integers(256, size=(32, 32, 3), dtype=np.uint8)).save(folder / file)

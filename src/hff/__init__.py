@@ -7,13 +7,15 @@ if TYPE_CHECKING:
     from hff import functional, methods, modules, networks
     from hff.batch import Batch
     from hff.data import DataSet, Examples, datasets, load_data
+    from hff.evaluation.calibration import Calibration, calibrate
     from hff.evaluation.evaluate import Evaluation, evaluate
-    from hff.experiment import Experiment, evaluate_run, load_method
+    from hff.experiment import Experiment
     from hff.methods import Method, create_method
     from hff.methods.backprop import Backprop
     from hff.methods.hff import HFF
     from hff.networks import Network, create_network
     from hff.prediction import Prediction, predict
+    from hff.trained import evaluate_run, load_method
     from hff.training import Listener, Run, Settings, Trainer
     from hff.training.fit import fit
 
@@ -23,6 +25,7 @@ __all__ = [
     "HFF",
     "Backprop",
     "Batch",
+    "Calibration",
     "DataSet",
     "Evaluation",
     "Examples",
@@ -34,6 +37,7 @@ __all__ = [
     "Run",
     "Settings",
     "Trainer",
+    "calibrate",
     "create_method",
     "create_network",
     "datasets",
@@ -52,13 +56,14 @@ __all__ = [
 _HOMES = {
     "hff.batch": ("Batch",),
     "hff.data": ("DataSet", "Examples", "datasets", "load_data"),
-    "hff.evaluation": ("Evaluation", "evaluate"),
-    "hff.experiment": ("Experiment", "evaluate_run", "load_method"),
+    "hff.evaluation": ("Calibration", "Evaluation", "calibrate", "evaluate"),
+    "hff.experiment": ("Experiment",),
     "hff.methods": ("Method", "create_method"),
     "hff.methods.backprop": ("Backprop",),
     "hff.methods.hff": ("HFF",),
     "hff.networks": ("Network", "create_network"),
     "hff.prediction": ("Prediction", "predict"),
+    "hff.trained": ("evaluate_run", "load_method"),
     "hff.training": ("Listener", "Run", "Settings", "Trainer", "fit"),
 }
 

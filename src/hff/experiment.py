@@ -8,13 +8,13 @@ from typing import Any, Self
 from hff.config import Field, fields_of, resolve, to_builtin
 from hff.data import DataSet, datasets, load_data
 from hff.errors import UserError, unknown
-from hff.evaluation import Evaluation, Split, evaluate
+from hff.evaluation import calibrate
 from hff.methods import Method, create_method, methods
 from hff.networks import create_network, networks
 from hff.registry import Registry
 from hff.training import Listener, Run, Settings, Trainer, fit, pick_device
 
-NOT_DATA_OPTIONS = ("name", "data_dir", "seed", "download")
+NOT_DATA_OPTIONS = ("name", "data_dir", "seed", "in_shape", "download")
 """Parameters of `load_data` that are not options of a data set: the experiment or the machine sets them."""
 
 SCALARS = (
@@ -55,7 +55,14 @@ class Experiment:
         for key in mapping:
             if key not in valid:
                 raise unknown("setting", str(key), valid)
-        parts = {part: select(part, mapping.get(part)) for part in PARTS}
+        data = select("data", mapping.get("data"))
+        # Without the name of a network, the data set chooses one that suits it.
+        network = _as_mapping("network", mapping.get("network"), datasets.find(data.name).network)
+        parts = {
+            "method": select("method", mapping.get("method")),
+            "network": select("network", network),
+            "data": data,
+        }
         scalars = resolve(SCALARS, {key: mapping[key] for key in ("name", "seed") if key in mapping})
         names = {field.name for field in training}
         settings = Settings(**resolve(training, {key: mapping[key] for key in mapping if key in names}))
@@ -91,9 +98,10 @@ class Experiment:
         """The same experiment with another seed."""
         return replace(self, seed=seed)
 
-    def load_data(self, data_dir: Path | None = None) -> DataSet:
-        """Loads the data. The seed determines the validation split."""
-        return load_data(self.data.name, data_dir=data_dir, seed=self.seed, **self.data.options)
+    def load_data(self, data_dir: Path | None = None, **changes: Any) -> DataSet:
+        """Loads the data, with changes to its options. The seed determines the validation split."""
+        options = {**self.data.options, **changes}
+        return load_data(self.data.name, data_dir=data_dir, seed=self.seed, **options)
 
     def create_method(self, in_shape: tuple[int, ...], classes: int) -> Method:
         """The untrained method for inputs [*in_shape]."""
@@ -116,7 +124,7 @@ def overridden(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[
     for part in PARTS:
         if part not in changes:
             continue
-        old, new = _as_mapping(part, settings.get(part)), _as_mapping(part, changes[part], named=False)
+        old, new = _as_mapping(part, settings.get(part)), _as_mapping(part, changes[part], None)
         if new.get("name", old["name"]) == old["name"]:
             merged[part] = {**old, **new}
         else:
@@ -181,13 +189,19 @@ def _top_level() -> list[str]:
     return [*PARTS, *(field.name for field in (*SCALARS, *fields_of(Settings)))]
 
 
-def _as_mapping(part: str, given: Any, named: bool = True) -> dict[str, Any]:
-    """A part as a mapping; `method: hff` is short for `method: {name: hff}`."""
+def _as_mapping(part: str, given: Any, default: str | None = "") -> dict[str, Any]:
+    """A part as a mapping; `method: hff` is short for `method: {name: hff}`.
+
+    Args:
+        part: the name of the part.
+        given: its name, or a mapping.
+        default: the name if none is given. None leaves it out; "" stands for the default of the part.
+    """
     if given is None or isinstance(given, str):
         given = {"name": given} if given else {}
     if not isinstance(given, Mapping):
         raise UserError(f"{part} must be a name, or a mapping with a name and options, not {given!r}.")
-    return {"name": PARTS[part].default, **given} if named else dict(given)
+    return dict(given) if default is None else {"name": default or PARTS[part].default, **given}
 
 
 def _obsolete_settings(config: Mapping[str, Any]) -> list[str]:
@@ -211,8 +225,20 @@ def train(
     device: str = "auto",
     listener: Listener | None = None,
     data: DataSet | None = None,
+    calibrated: bool = True,
 ) -> dict[str, Any]:
-    """Trains an experiment in a new run folder and returns the summary."""
+    """Trains an experiment in a new run folder and returns the summary.
+
+    Args:
+        experiment: the experiment.
+        out: the run folder.
+        data_dir: the folder of data files.
+        device: the device to train on.
+        listener: receives the events of the training.
+        data: the data of the experiment; loaded if not given.
+        calibrated: fit at the end the scales that turn scores into probabilities. Otherwise, they are fitted
+            when the run is first evaluated or used to predict.
+    """
     method, data = experiment.build(data_dir, data)
     if Run.exists(out):
         raise UserError(f"{out} already contains a run; resume it, or choose another folder.")
@@ -221,7 +247,7 @@ def train(
     run = Run(out)
     with run.lock:
         Run.create(out, experiment.to_mapping(), data)
-        return _fit(experiment, method, data, run, device, listener)
+        return _fit(experiment, method, data, run, device, listener, calibrated)
 
 
 def resume(
@@ -232,6 +258,7 @@ def resume(
     listener: Listener | None = None,
     data: DataSet | None = None,
     epochs: int | None = None,
+    calibrated: bool = True,
 ) -> dict[str, Any]:
     """Resumes a run from its last checkpoint and returns the summary, also if the run is already finished.
 
@@ -245,6 +272,7 @@ def resume(
             learning rate schedule is computed for the new number of epochs: with a schedule other than
             constant, the learning rate jumps to its value at the completed share of the longer training.
             Saved evaluations are removed, because they describe the shorter training.
+        calibrated: as in `train`.
     """
     summary = run.summary()
     if summary is not None and epochs is None:
@@ -261,7 +289,7 @@ def resume(
                     f"trained on; train again with epochs {epochs}."
                 )
             run.reopen(experiment.to_mapping())
-        return _fit(experiment, method, data, run, device, listener)
+        return _fit(experiment, method, data, run, device, listener, calibrated)
 
 
 def extended(experiment: Experiment, epochs: int, folder: Path) -> Experiment:
@@ -274,39 +302,16 @@ def extended(experiment: Experiment, epochs: int, folder: Path) -> Experiment:
     return replace(experiment, training=replace(before, epochs=epochs))
 
 
-def load_method(run: Run | Path | str) -> Method:
-    """The trained method of a run or of the run in a folder, in evaluation mode."""
-    run = run if isinstance(run, Run) else Run.open(run)
-    method = Experiment.from_run(run).create_method(run.preprocessing.size, len(run.classes))
-    run.load_weights(method)
-    return method.eval()
-
-
-def evaluate_run(
-    run: Run,
-    split: Split = "test",
-    *,
-    data_dir: Path | None = None,
-    device: str = "auto",
-    data: DataSet | None = None,
-) -> Evaluation:
-    """Evaluates a run on a split and saves the result in its folder."""
-    data = data or Experiment.from_run(run).load_data(data_dir)
-    if data.classes != run.classes:
-        raise UserError(
-            f"The data set {data.name} has other classes now than when {run.folder} was trained; "
-            "use the data it was trained on."
-        )
-    data = replace(data, preprocessing=run.preprocessing)
-    result = evaluate(load_method(run), data, split, device=pick_device(device))
-    run.save_evaluation(split, result.to_json())
-    return result
-
-
 def _fit(
-    experiment: Experiment, method: Method, data: DataSet, run: Run, device: str, listener: Listener | None
+    experiment: Experiment,
+    method: Method,
+    data: DataSet,
+    run: Run,
+    device: str,
+    listener: Listener | None,
+    calibrated: bool,
 ) -> dict[str, Any]:
-    return fit(
+    summary = fit(
         method,
         data,
         experiment.training,
@@ -315,3 +320,6 @@ def _fit(
         run=run,
         listener=listener or Listener(),
     )
+    if calibrated:
+        run.save_calibration(calibrate(method, data, device=pick_device(device)))
+    return summary

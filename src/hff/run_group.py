@@ -7,8 +7,9 @@ from typing import Any
 
 from hff.errors import UserError
 from hff.evaluation import Split
-from hff.experiment import Experiment, evaluate_run, extended, resume, train
+from hff.experiment import Experiment, extended, resume, train
 from hff.files import read_json
+from hff.trained import evaluate_run
 from hff.training import Listener, Run
 from hff.training.lock import FolderLock
 from hff.training.run import evaluation_file, with_current_names, write_json
@@ -108,22 +109,30 @@ class RunGroup:
         return combined
 
     def evaluate(
-        self, split: Split = "test", *, data_dir: Path | None = None, device: str = "auto"
+        self,
+        split: Split | None = None,
+        *,
+        path: Path | None = None,
+        data_dir: Path | None = None,
+        device: str = "auto",
     ) -> dict[str, Any]:
-        """Evaluates every run that has been started, and saves the mean and spread of the results.
+        """Evaluates every run that has been started, and returns the mean and spread of the results.
 
-        The confusion matrices are only saved with the individual runs.
+        They are saved, unless the data is new. The confusion matrices are only saved with the individual
+        runs. The parameters are those of `evaluate_run`.
         """
         runs = self.runs()
         if not runs:
             raise UserError(f"No run in {self.folder} has been started yet; train it first.")
         results = [
-            evaluate_run(run, split, data_dir=data_dir, device=device).to_json() for run in runs.values()
+            evaluate_run(run, split, path=path, data_dir=data_dir, device=device).to_json()
+            for run in runs.values()
         ]
         for result in results:
             del result["confusion"]
         combined = {"seeds": list(runs), **spread(results)}
-        write_json(self.folder / evaluation_file(split), combined)
+        if path is None:
+            write_json(self.folder / evaluation_file(combined["split"]), combined)
         return combined
 
     def _read(self) -> dict[str, Any]:

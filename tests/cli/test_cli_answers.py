@@ -206,10 +206,12 @@ def test_predict_writes_csv_and_a_table(run: Path, images: Path, capsys: pytest.
     assert main(["predict", str(run), str(images), "--out", "answer.csv"]) == 0
     assert capsys.readouterr().out == "3 predictions are in answer.csv\n"
     rows = list(csv.DictReader(Path("answer.csv").read_text().splitlines()))
-    assert list(rows[0])[:5] == ["file", "class", "score", "layer 0", "layer 0 score"]
-    assert rows[0]["layer 1"] == rows[0]["class"]
+    assert list(rows[0])[:5] == ["file", "class", "probability", "score", "layer 0 class"]
+    assert rows[0]["layer 1 class"] == rows[0]["class"]
+    assert rows[0]["layer 1 probability"] == rows[0]["probability"]
     assert main(["predict", str(run), str(images / "a.png")]) == 0
-    assert capsys.readouterr().out.split()[:6] == ["file", "class", "layer", "0", "layer", "1"]
+    header = capsys.readouterr().out.split()[:7]
+    assert header == ["file", "class", "probability", "layer", "0", "layer", "1"]
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,10 @@ import yaml
 
 from hff import __version__
 from hff.cli import VERBS, main
-from hff.cli.display import LineDisplay
-from hff.cli.output import BARS, program
+from hff.cli.output import program
 from hff.errors import UserError
+from hff.formatting import BARS
+from hff.training.display import LineDisplay
 from hff.training.lock import FolderLock
 
 TINY = ["--network.widths", "32,16", "--epochs", "1"]
@@ -137,7 +138,9 @@ def test_train_prints_epochs_layers_and_the_next_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["train", "--network.widths", "16,16", "--epochs", "2"]) == 0
-    printed = capsys.readouterr().out.splitlines()
+    described, _, printed_text = capsys.readouterr().out.partition("\n\n")
+    assert described.startswith("digits: 1,797 images in 10 classes")
+    printed = printed_text.splitlines()
     assert printed[0].startswith("runs/digits-seed0: 2 layers, ")
     assert [line.split("  ")[0] for line in printed[1:3]] == ["epoch 1/2", "epoch 2/2"]
     assert [line.split()[0] for line in printed[4:7]] == ["layer", "0", "1"]

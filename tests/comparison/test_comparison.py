@@ -3,6 +3,7 @@
 import csv
 import json
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
     """The methods that were trained, resumed and evaluated."""
     counts: dict[str, list[str]] = {"train": [], "resume": [], "evaluate_run": []}
     compare = "hff.comparison.compare."
+    compare_module = import_module("hff.comparison.compare")
 
     def counting(name: str, real: Any) -> Any:
         def count(first: Any, *arguments: Any, **options: Any) -> Any:
@@ -48,10 +50,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
 
         return count
 
-    import hff.experiment
-
     for name in counts:
-        monkeypatch.setattr(compare + name, counting(name, getattr(hff.experiment, name)))
+        monkeypatch.setattr(compare + name, counting(name, getattr(compare_module, name)))
     return counts
 
 

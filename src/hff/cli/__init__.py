@@ -18,7 +18,7 @@ VERBS = {
     "predict": "classify images with a run, and show the prediction of each layer",
     "compare": "train all methods with the same settings, and rank them",
     "list": "list methods, networks, datasets or recipes",
-    "data": "list data sets, and download them",
+    "data": "list data sets, download them, or write sample images",
 }
 MODULES = {"eval": "evaluate", "list": "listing"}
 """Modules whose name differs from that of their verb."""

@@ -1,24 +1,33 @@
-"""`hff data`: list the data sets with their locations, or download one."""
+"""`hff data`: list the data sets with their locations, download one, or write sample images."""
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from hff.cli.output import write, write_json, write_table
+from hff.cli.output import program, write, write_json, write_table
 from hff.cli.parsing import Parser, UsageError
 from hff.errors import unknown
 
+ACTIONS = ("list", "get", "samples")
+
 
 def main(argv: Sequence[str]) -> None:
-    parser = Parser("data", "List the data sets with their locations, or download the files of one.")
-    parser.add_argument("action", metavar="list|get", help="what to do")
-    parser.add_argument("name", nargs="?", metavar="NAME", help="the data set to get")
+    parser = Parser(
+        "data", "List the data sets with their locations, download the files of one, or write sample images."
+    )
+    parser.add_argument("action", metavar="list|get|samples", help="what to do")
+    parser.add_argument(
+        "name", nargs="?", metavar="NAME", help="the data set to get, or the folder for the samples (scans)"
+    )
     parser.add_machine_flags(device=False)
     given = parser.read(argv)
     if given is None:
         return
-    if given.action not in ("list", "get"):
-        raise UsageError(str(unknown("action", given.action, ("list", "get"))))
+    if given.action not in ACTIONS:
+        raise UsageError(str(unknown("action", given.action, ACTIONS)))
+    if given.action == "samples":
+        _samples(given.name or "scans", given.json)
+        return
     if (given.action == "get") != (given.name is not None):
         raise UsageError("Say which data set to get: `hff data get NAME`; `hff data list` takes no name.")
     if given.action == "list":
@@ -42,6 +51,16 @@ def _list(data_dir: Path | None, as_json: bool) -> None:
         header = ("name", "source", "path", "description")
         rows = [[entry[key] for key in header] for entry in entries]
         write_table(header, rows, paths=("path",))
+
+
+def _samples(folder: str, as_json: bool) -> None:
+    from hff.data.samples import copy_samples
+
+    path = copy_samples(folder)
+    if as_json:
+        write_json({"path": str(path), "files": sorted(file.name for file in path.iterdir())})
+    else:
+        write(f"The sample images are in {path}. Classify them with: {program()} predict RUN {path}")
 
 
 def _get(name: str, data_dir: Path | None, as_json: bool) -> None:

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hff.cli.output import number, percent, write, write_json, write_table
+from hff.cli.output import write, write_json, write_table
 from hff.cli.parsing import Parser, configuring
+from hff.formatting import number, percent
 
 if TYPE_CHECKING:
     from hff.evaluation import Evaluation
@@ -22,14 +23,17 @@ LONGEST_COLUMN = 4
 def main(argv: Sequence[str]) -> None:
     parser = Parser("eval", "Evaluate a run: accuracy and information of every layer, and the confusions.")
     parser.add_argument("run", type=Path, metavar="RUN", help="a run folder, also one with several seeds")
-    splits = ("test", "validation", "train")
-    parser.add_argument("--split", choices=splits, default="test", help="the split to evaluate on (test)")
+    splits = ("test", "validation", "train", "all")
+    text = "the split to evaluate on (test; all for new data)"
+    parser.add_argument("--split", choices=splits, help=text)
+    text = "new labeled data, or where the data of the run is now: a folder of images or an .npz file"
+    parser.add_argument("--data.path", dest="path", type=Path, metavar="PATH", help=text)
     parser.add_machine_flags()
     given = parser.read(argv)
     if given is None:
         return
-    from hff.experiment import evaluate_run
     from hff.run_group import RunGroup
+    from hff.trained import evaluate_run
     from hff.training import Run, pick_device
 
     with configuring():
@@ -37,7 +41,7 @@ def main(argv: Sequence[str]) -> None:
         group = RunGroup.exists(given.run)
         if not group:
             Run.open(given.run)
-    machine: dict[str, Any] = {"device": given.device, "data_dir": given.data_dir}
+    machine: dict[str, Any] = {"device": given.device, "data_dir": given.data_dir, "path": given.path}
     if group:
         result, answer = None, RunGroup(given.run).evaluate(given.split, **machine)
     else:
@@ -59,7 +63,8 @@ def _show(answer: dict[str, Any]) -> None:
     ]
     write_table(("layer", "accuracy", "top-5", "bits"), rows)
     top5 = f", top-5 {percent(answer['top5'])}" if answer.get("top5") else ""
-    write(f"\n{answer['split']}: {percent(answer['accuracy'])} of {answer['samples']} samples{top5}")
+    name = "all examples" if answer["split"] == "all" else answer["split"]
+    write(f"\n{name}: {percent(answer['accuracy'])} of {answer['samples']} samples{top5}")
     write(f"balanced accuracy (mean recall of the classes): {percent(answer['balanced_accuracy'])}")
     if "seeds" in answer:
         write(f"mean ± standard deviation over the seeds {', '.join(map(str, answer['seeds']))}")
@@ -77,7 +82,8 @@ def _mean(value: Any) -> float:
 
 def show_classes(classes: Sequence[dict[str, Any]]) -> None:
     """Shows precision, recall and F1 of each class; of many classes, only those with the lowest F1."""
-    shown = list(classes)
+    # New data may lack some classes.
+    shown = [each for each in classes if _mean(each.get("samples", 1)) or _mean(each["precision"])]
     if len(classes) > LARGEST_MATRIX:
         shown = sorted(classes, key=lambda each: _mean(each["f1"]))[:WORST]
         write(f"\nThe {WORST} of {len(classes)} classes with the lowest F1 (--json shows all):")

@@ -15,7 +15,6 @@ WIDTH = 80
 """The width of tables if the output is not a terminal."""
 READABLE, NARROWEST = 30, 10
 """Text columns get the first width before optional columns are left out, and never less than the second."""
-BARS = "▁▂▃▄▅▆▇█"
 
 
 def write(text: str = "") -> None:
@@ -92,30 +91,6 @@ def write_table(
             write("  ".join(aligned).rstrip())
     if left_out:
         write(f"\nNot shown: {', '.join(left_out)}. --json shows everything.")
-
-
-def sparkline(values: Sequence[float], width: int = 30) -> str:
-    """A curve of one line, from the smallest value to the largest."""
-    if len(values) > width:
-        values = [values[round(i * (len(values) - 1) / (width - 1))] for i in range(width)]
-    low, high = min(values), max(values)
-    steps = [(value - low) / (high - low) if high > low else 0.5 for value in values]
-    return "".join(BARS[round(step * (len(BARS) - 1))] for step in steps)
-
-
-def number(value: float | dict[str, float | None] | None, factor: float = 1.0, digits: int = 2) -> str:
-    """A number, or the mean and standard deviation over seeds; empty for None."""
-    if value is None:
-        return ""
-    if not isinstance(value, dict):
-        return f"{factor * value:.{digits}f}"
-    parts = [factor * part for part in (value["mean"], value["std"]) if part is not None]
-    return " ± ".join(f"{part:.{digits}f}" for part in parts)
-
-
-def percent(share: float | dict[str, float | None] | None) -> str:
-    """A share between 0 and 1 in percent, formatted like `number`."""
-    return "" if share is None else f"{number(share, 100)} %"
 
 
 def _cell(value: object) -> str:

@@ -5,10 +5,11 @@ from contextlib import ExitStack
 
 from rich.console import Console
 
-from hff.cli.display import BarDisplay, in_words
 from hff.comparison import Comparison, ComparisonListener, Estimate, MethodResult
 from hff.comparison.results import table_title
+from hff.formatting import in_words
 from hff.training import Listener
+from hff.training.display import BarDisplay
 
 
 class ComparisonDisplay(ComparisonListener):

@@ -2,15 +2,17 @@
 
 import argparse
 import sys
+import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hff.cli.flags import add_field, add_part, fetch_data, refuse_settings, scan_arguments, settings_in
-from hff.cli.output import percent, program, sparkline, write, write_json, write_table
+from hff.cli.output import program, write, write_json, write_table
 from hff.cli.parsing import Parser, UsageError, configuring
 from hff.errors import UserError
+from hff.formatting import percent, sparkline
 
 if TYPE_CHECKING:
     from hff.experiment import Experiment
@@ -25,6 +27,7 @@ LONGEST_NAME = 100
 
 
 def main(argv: Sequence[str]) -> None:
+    from hff.data import datasets
     from hff.experiment import PARTS, Experiment, overridden
     from hff.recipes import read
     from hff.training import pick_device
@@ -32,6 +35,9 @@ def main(argv: Sequence[str]) -> None:
     with configuring():
         scanned = scan_arguments(argv)
         recipe = read(scanned.get("recipe", DEFAULT_RECIPE))
+        if "recipe" not in scanned and "--data" in scanned:
+            # The network of the default recipe is for digits; the data set knows which one suits it.
+            recipe["network"] = {"name": datasets.find(scanned["--data"]).network}
         named = {part: {"name": scanned[f"--{part}"]} for part in PARTS if f"--{part}" in scanned}
         parser = flags_of(Experiment.from_mapping(overridden(recipe, named)))
         given = parser.read(argv)
@@ -169,12 +175,16 @@ def _has_runs(folder: Path) -> bool:
 def _train(
     experiment: "Experiment | None", out: Path, given: argparse.Namespace, epochs: int | None
 ) -> dict[str, Any]:
-    from hff.cli.display import display
+    from hff.data import DataWarning
     from hff.experiment import resume, train
     from hff.run_group import RunGroup
     from hff.training import Run
+    from hff.training.display import display
 
     quiet = given.quiet or given.json
+    if not quiet:
+        # The display shows these warnings with the description of the data.
+        warnings.simplefilter("ignore", DataWarning)
     machine: dict[str, Any] = {"data_dir": given.data_dir, "device": given.device}
     with ExitStack() as stack:
 
@@ -220,7 +230,7 @@ def _answer(summary: dict[str, Any], out: Path, given: argparse.Namespace, finis
         return
     if given.quiet:
         return
-    from hff.cli.display import accuracies
+    from hff.training.display import accuracies
 
     if finished:
         more = f"{program()} train --resume {out} --epochs N"

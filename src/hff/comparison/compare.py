@@ -15,9 +15,10 @@ from hff.comparison.results import MethodResult, as_csv, as_markdown, ranked, re
 from hff.comparison.settings import SCHEMA, ComparisonSettings
 from hff.data import load_data
 from hff.errors import UserError
-from hff.experiment import evaluate_run, resume, train
+from hff.experiment import resume, train
 from hff.files import read_json
 from hff.methods import methods
+from hff.trained import evaluate_run
 from hff.training import Listener, Run, pick_device
 from hff.training.checkpoint import write_atomically
 from hff.training.lock import FolderLock
@@ -186,7 +187,12 @@ class Comparison:
 
     def _train(self, name: str, listener: Listener) -> None:
         run = self.run_of(name)
-        machine: dict[str, Any] = {"device": self.device, "listener": listener, "data": self.data}
+        machine: dict[str, Any] = {
+            "device": self.device,
+            "listener": listener,
+            "data": self.data,
+            "calibrated": False,
+        }
         try:
             if Run.exists(run.folder):
                 resume(run, **machine)

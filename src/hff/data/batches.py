@@ -10,6 +10,7 @@ from hff.batch import Batch
 from hff.data.augmentation import DRAWS, Augmentation
 from hff.data.examples import Examples
 from hff.data.preprocessing import Preprocessing
+from hff.data.splits import balanced_order
 from hff.errors import UserError
 from hff.randomness import Key, permutation, uniform
 
@@ -26,6 +27,7 @@ class Batches:
         shuffle: whether each epoch has its own random order.
         drop_last: whether a last batch that is not full is dropped.
         views: the number of augmented versions of each sample in a batch.
+        balanced: whether every class is drawn equally often in an epoch; its length stays the same.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class Batches:
         shuffle: bool = True,
         drop_last: bool = False,
         views: int = 1,
+        balanced: bool = False,
     ) -> None:
         if batch_size < 1:
             raise UserError(f"The batch size must be at least 1, not {batch_size}.")
@@ -53,6 +56,7 @@ class Batches:
         self.shuffle = shuffle
         self.drop_last = drop_last
         self.views = views
+        self.balanced = balanced
 
     @classmethod
     def in_order(cls, examples: Examples, preprocessing: Preprocessing, batch_size: int) -> Self:
@@ -66,18 +70,30 @@ class Batches:
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of an epoch, starting at step `start`."""
-        count = len(self.examples)
-        order = permutation(count, *self.key, epoch, "order") if self.shuffle else torch.arange(count)
+        order = self._order(epoch)
         steps = range(start, len(self))
         indices = [order[step * self.batch_size : (step + 1) * self.batch_size] for step in steps]
         for step, index, stored in zip(steps, indices, self.examples.stream(indices), strict=True):
-            x, *other_views = (self._view(stored, index, epoch, view) for view in range(self.views))
+            # A balanced epoch may contain a sample several times, each with its own augmentation.
+            sample = torch.arange(len(index)) + step * self.batch_size if self.balanced else index
+            x, *other_views = (self._view(stored, sample, epoch, view) for view in range(self.views))
             yield Batch(x, self.examples.labels[index], index, (*self.key, epoch, step), tuple(other_views))
 
-    def _view(self, stored: Tensor, index: Tensor, epoch: int, view: int) -> Tensor:
+    def _order(self, epoch: int) -> Tensor:
+        """The samples of an epoch [N], in order."""
+        if not self.shuffle:
+            return torch.arange(len(self.examples))
+        key = (*self.key, epoch, "order")
+        return (
+            balanced_order(self.examples.labels, *key)
+            if self.balanced
+            else permutation(len(self.examples), *key)
+        )
+
+    def _view(self, stored: Tensor, sample: Tensor, epoch: int, view: int) -> Tensor:
         """One augmented and preprocessed version of the stored samples [B, ...]."""
         draws = None
         if self.augmentation != Augmentation.none():
             purpose = ("augmentation", view) if view else ("augmentation",)
-            draws = uniform(index, DRAWS, *self.key, epoch, *purpose)
+            draws = uniform(sample, DRAWS, *self.key, epoch, *purpose)
         return self.preprocessing(self.augmentation(stored, draws, self.preprocessing.size))

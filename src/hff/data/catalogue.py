@@ -140,6 +140,7 @@ datasets["cifar10"] = DataSetInfo(
     mean=(0.4914, 0.4822, 0.4465),
     std=(0.2470, 0.2435, 0.2616),
     class_names=CIFAR10,
+    network="cnn",
     augmentation=Augmentation(crop=4, flip=True),
     source=Source(
         folders=("cifar-10-batches-py", "cifar-10-batches-bin", "cifar10"),
@@ -180,6 +181,7 @@ datasets["cifar100"] = DataSetInfo(
     mean=(0.5071, 0.4865, 0.4409),
     std=(0.2673, 0.2564, 0.2762),
     class_names=CIFAR100,
+    network="cnn",
     augmentation=Augmentation(crop=4, flip=True),
     source=Source(
         folders=("cifar-100-python", "cifar-100-binary", "cifar100"),
@@ -210,6 +212,7 @@ datasets["imagenet"] = DataSetInfo(
     std=(0.229, 0.224, 0.225),
     augmentation=Augmentation(crop=4, flip=True),
     path_to="folder of ImageNet",
+    network="cnn",
     source=Source(
         folders=("imagenet",),
         layouts=(("train", "val"),),
@@ -224,6 +227,7 @@ datasets["folder"] = DataSetInfo(
     read=read_folder,
     license="yours",
     path_to="folder of images",
+    network="cnn",
 )
 
 datasets["npz"] = DataSetInfo(

@@ -1,19 +1,21 @@
 """A data set as the rest of the library sees it."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
+
+import torch
 
 from hff.batch import Batch
 from hff.data.arrays import ArrayLike, raw_from_arrays
 from hff.data.augmentation import Augmentation, AugmentationName
 from hff.data.batches import Batches
 from hff.data.description import described, warnings_of
-from hff.data.examples import Examples
+from hff.data.examples import Examples, JoinedExamples
 from hff.data.preprocessing import Preprocessing
 from hff.data.raw import CARVED, GIVEN, RawData
 from hff.data.splits import carve_validation
-from hff.data.statistics import channel_statistics
+from hff.data.statistics import brightness_range, channel_statistics, fingerprint
 from hff.errors import UserError
 
 
@@ -39,13 +41,13 @@ class DataSet:
     notes: tuple[str, ...] = ()
     """What was found while the data was read, such as files that were skipped; one sentence each."""
 
-    def describe(self) -> str:
+    def describe(self, warnings: Sequence[str] | None = None) -> str:
         """A few lines of text about the data.
 
         They give the examples of each split and where they come from, the size of the inputs and how images
-        were resized, the classes, and the warnings.
+        were resized, the classes, and the warnings, which are those of the data unless others are given.
         """
-        return described(self)
+        return described(self, self.warnings if warnings is None else warnings)
 
     @property
     def warnings(self) -> list[str]:
@@ -53,15 +55,50 @@ class DataSet:
         validation split, and data that was skipped while reading."""
         return warnings_of(self)
 
-    def batches(self, batch_size: int = 128, *, epoch: int = 0, seed: int = 0) -> Iterator[Batch]:
+    @property
+    def labeled(self) -> Examples:
+        """The examples of all splits as one."""
+        splits = [split for split in (self.train, self.validation, self.test) if split is not None]
+        return splits[0] if len(splits) == 1 else JoinedExamples(splits)
+
+    @property
+    def brightness(self) -> tuple[float, float] | None:
+        """The lowest and the highest mean value of a training image, from 0 to 1. None for a table."""
+        return brightness_range(self.train, self.preprocessing.scale) if len(self.in_shape) == 3 else None
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the labels and of a few examples, which is the same if the data is in another place."""
+        return fingerprint((self.train, self.validation, self.test))
+
+    def with_classes(self, classes: Sequence[str]) -> Self:
+        """The same examples with labels that are indices into these names.
+
+        The names must include those of all classes of this data set.
+        """
+        missing = [name for name in self.classes if name not in classes]
+        if missing:
+            names = ", ".join(repr(name) for name in missing[:5]) + (", ..." if len(missing) > 5 else "")
+            raise UserError(f"The data has classes that the method does not know: {names}.")
+        index = torch.tensor([list(classes).index(name) for name in self.classes])
+        splits = {name: getattr(self, name) for name in ("train", "validation", "test")}
+        renamed = {name: split and split.with_labels(index[split.labels]) for name, split in splits.items()}
+        return replace(self, classes=tuple(classes), **renamed)
+
+    def batches(
+        self, batch_size: int = 128, *, epoch: int = 0, seed: int = 0, balanced: bool = False
+    ) -> Iterator[Batch]:
         """The training batches of one epoch: shuffled, augmented and normalized, for a loop of your own.
 
         Args:
             batch_size: the number of samples in a batch.
             epoch: the epoch; each has another order and other augmentations.
             seed: the seed that both depend on.
+            balanced: draw every class equally often; samples of rare classes are repeated.
         """
-        batches = Batches(self.train, self.preprocessing, batch_size, (seed, 0), self.augmentation)
+        batches = Batches(
+            self.train, self.preprocessing, batch_size, (seed, 0), self.augmentation, balanced=balanced
+        )
         return batches.epoch(epoch)
 
     @classmethod

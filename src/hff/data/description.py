@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -19,12 +20,15 @@ FEW = 10
 IMBALANCE = 3
 """The largest class may have this many times the training examples of the smallest one."""
 
+UNBROKEN = "\N{NO-BREAK SPACE}"
+"""Stands for a space at which a line is not wrapped."""
+
 NAMED = 10
 """The largest number of classes that are listed by name."""
 
 
-def described(data: DataSet) -> str:
-    """Sizes and origins of the splits, size of the inputs, classes, and all warnings."""
+def described(data: DataSet, warnings: Sequence[str]) -> str:
+    """Sizes and origins of the splits, size of the inputs, classes, and the warnings."""
     splits = {"training": data.train, "validation": data.validation, "test": data.test}
     keys = {"training": "train", "validation": "validation", "test": "test"}
     total = sum(len(split) for split in splits.values() if split is not None)
@@ -37,7 +41,7 @@ def described(data: DataSet) -> str:
             lines += _entry(name, f"{len(split):,} examples, {data.origins.get(keys[name], 'given')}")
     lines += _entry("input", _input(data) + (f"; {data.resized}" if data.resized else ""))
     lines += _entry("classes", _classes(data))
-    for warning in warnings_of(data):
+    for warning in warnings:
         lines += _wrapped(f"Warning: {warning}")
     return "\n".join(lines)
 
@@ -63,7 +67,7 @@ def warnings_of(data: DataSet) -> list[str]:
         low, high = data.classes[counts.index(smallest)], data.classes[counts.index(largest)]
         found.append(
             f"The classes are imbalanced: {high!r} has {largest:,} training examples and {low!r} has "
-            f"{smallest:,}; look at the recall of each class, not only at the accuracy."
+            f"{smallest:,}; balance_classes draws them equally often (--balance-classes true)."
         )
     if data.validation is None:
         found.append(
@@ -91,12 +95,14 @@ def _classes(data: DataSet) -> str:
     if len(counts) > NAMED:
         return f"{min(counts):,} to {max(counts):,} training examples each"
     names = (textwrap.shorten(name, 20, placeholder="...") or name[:20] for name in data.classes)
-    return ", ".join(f"{name} ({count:,})" for name, count in zip(names, counts, strict=True))
+    entries = (f"{name} ({count:,})" for name, count in zip(names, counts, strict=True))
+    return ", ".join(entry.replace(" ", UNBROKEN) for entry in entries)
 
 
 def _entry(name: str, text: str) -> list[str]:
     indent = " " * 13
-    return textwrap.wrap(text, WIDTH, initial_indent=f"  {name:<10} ", subsequent_indent=indent)
+    lines = textwrap.wrap(text, WIDTH, initial_indent=f"  {name:<10} ", subsequent_indent=indent)
+    return [line.replace(UNBROKEN, " ") for line in lines]
 
 
 def _wrapped(text: str) -> list[str]:

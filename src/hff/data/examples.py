@@ -1,7 +1,8 @@
 """Labeled examples: the interface, and examples in memory."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
 from typing import Self
 
 import torch
@@ -26,6 +27,12 @@ class Examples(ABC):
     @abstractmethod
     def subset(self, index: Tensor) -> Self:
         """The examples in index [M], in that order."""
+
+    def with_labels(self, labels: Tensor) -> Self:
+        """The same examples with other labels, int64 [N]."""
+        changed = copy(self)
+        changed.labels = labels
+        return changed
 
     def stream(self, indices: Iterable[Tensor]) -> Iterator[Tensor]:
         """Calls `fetch` for each index. A subclass with slow access may fetch ahead."""
@@ -58,3 +65,32 @@ class TensorExamples(Examples):
 
     def subset(self, index: Tensor) -> "TensorExamples":
         return TensorExamples(self.x[index], self.labels[index])
+
+
+class JoinedExamples(Examples):
+    """Several sets of examples as one.
+
+    Args:
+        parts: the examples; their stored values have the same shape.
+        chosen: the examples to keep, as positions in the joined order [N]; None for all.
+    """
+
+    def __init__(self, parts: Sequence[Examples], chosen: Tensor | None = None) -> None:
+        self.parts = tuple(parts)
+        labels = torch.cat([part.labels for part in self.parts])
+        self.chosen = torch.arange(len(labels)) if chosen is None else chosen
+        self.labels = labels[self.chosen]
+
+    def fetch(self, index: Tensor) -> Tensor:
+        position, start = self.chosen[index], 0
+        order, values = [], []
+        for part in self.parts:
+            own = torch.nonzero((position >= start) & (position < start + len(part))).flatten()
+            if len(own):
+                order.append(own)
+                values.append(part.fetch(position[own] - start))
+            start += len(part)
+        return torch.cat(values)[torch.cat(order).argsort()]
+
+    def subset(self, index: Tensor) -> "JoinedExamples":
+        return JoinedExamples(self.parts, self.chosen[index])

@@ -24,6 +24,8 @@ class ReadRequest:
     """The folder for data files, for readers that locate or download their files themselves."""
     size: int | None = None
     """The wanted height and width. A reader may ignore it: `load_data` resizes what it returns."""
+    in_shape: tuple[int, ...] | None = None
+    """The shape that a trained network takes. None if the data decides. Readers of image files follow it."""
     bad_images: Literal["refuse", "skip"] = "refuse"
     """What to do with image files that cannot be read."""
     download: bool = True
@@ -88,6 +90,8 @@ class DataSetInfo:
     class_names: tuple[str, ...] = ()
     augmentation: Augmentation = field(default_factory=Augmentation.none)
     """The augmentation that `augment="auto"` stands for."""
+    network: str = "mlp"
+    """The name of the network that is trained on the data if no other is chosen."""
 
     @property
     def takes_path(self) -> bool:

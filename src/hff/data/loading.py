@@ -37,6 +37,7 @@ def load_data(
     limit: int | None = None,
     size: int | None = None,
     bad_images: Literal["refuse", "skip"] = "refuse",
+    in_shape: tuple[int, ...] | None = None,
     download: bool = True,
 ) -> DataSet:
     """Loads a data set and carves a validation split from its training split.
@@ -52,6 +53,7 @@ def load_data(
         limit: use at most this many training examples.
         size: resize the images to this height and width.
         bad_images: refuse image files that cannot be read, or skip them with a warning.
+        in_shape: the shape [C, H, W] that a trained network takes; image files are converted to it.
         download: download missing files.
     """
     info = datasets.find(name)
@@ -63,7 +65,7 @@ def load_data(
     if bad_images not in ("refuse", "skip"):
         raise UserError(f"bad_images must be 'refuse' or 'skip', not {bad_images!r}.")
     path = _location(name, info, data_dir, path, download)
-    request = ReadRequest(name, info, path, data_dir, size, bad_images, download)
+    request = ReadRequest(name, info, path, data_dir, size, in_shape, bad_images, download)
     raw = _resized(info.read(request), size)
     for note in raw.notes:
         warnings.warn(note, DataWarning, stacklevel=2)

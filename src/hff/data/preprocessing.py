@@ -47,12 +47,16 @@ class Preprocessing:
 
     def read_image(self, path: Path | str) -> Tensor:
         """Reads an image file of any size into a network input [C, H, W]."""
+        return self(self.stored_image(path)[None])[0]
+
+    def stored_image(self, path: Path | str) -> Tensor:
+        """Reads an image file of any size into stored values, float [C, H, W], before normalization."""
         if len(self.size) != 3:
             raise UserError(f"{path} is an image, but this network takes rows of {self.size[0]} numbers.")
         channels, height, width = self.size
         image = open_image(Path(path), channels, (height, width), self.margin)
         stored = pixels(with_margin(image, (height, width), self.margin))[None]
-        return self(center(stored, self.size).float() * (self.scale / 255))[0]
+        return center(stored, self.size).float()[0] * (self.scale / 255)
 
     def to_json(self) -> dict[str, Any]:
         """Plain lists and numbers, from which `from_json` restores the object."""

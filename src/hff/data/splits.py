@@ -41,6 +41,28 @@ def stratified(labels: Tensor, count: int, *key: int | str) -> tuple[Tensor, Ten
     return chosen[count:].sort().values, chosen[:count].sort().values
 
 
+def balanced_order(labels: Tensor, *key: int | str) -> Tensor:
+    """The indices [N] of as many examples as there are, the same number of each class, in random order.
+
+    Examples of rare classes are repeated, each equally often up to one. Of the frequent classes, a random
+    part is drawn.
+
+    Args:
+        labels: classes [N].
+        key: the random key that the draw depends on.
+    """
+    sizes = torch.bincount(labels)
+    members = torch.argsort(labels, stable=True).split(sizes.tolist())
+    present = [each for each in members if len(each)]
+    count, extra = divmod(len(labels), len(present))
+    drawn = []
+    for number, each in enumerate(present):
+        repeats, rest = divmod(count + (number < extra), len(each))
+        drawn += [each.repeat(repeats), each[permutation(len(each), *key, number)[:rest]]]
+    order = torch.cat(drawn)
+    return order[permutation(len(order), *key)]
+
+
 def carve_test(labels: Tensor, name: str) -> tuple[Tensor, Tensor]:
     """The indices for training and for testing, a fifth of the examples that does not depend on the seed."""
     return stratified(labels, math.ceil(TEST_SHARE * len(labels)), name, "test")

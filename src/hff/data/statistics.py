@@ -1,6 +1,7 @@
-"""Mean and standard deviation of examples, and resizing."""
+"""Mean, standard deviation and brightness of examples, a fingerprint, and resizing."""
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -14,6 +15,12 @@ CHUNK = 128
 MAX_FILES = 20_000
 """If there are more image files than this, only every k-th is used, because decoding is slow."""
 
+MAX_MEASURED = 1000
+"""If there are more images than this, the brightness of only every k-th is measured."""
+
+COMPARED = 16
+"""The number of examples of each split whose values are part of a fingerprint."""
+
 
 def channel_statistics(examples: Examples, scale: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of value / scale per channel of images, or per column of a table."""
@@ -26,6 +33,31 @@ def channel_statistics(examples: Examples, scale: float) -> tuple[tuple[float, .
     # A constant channel becomes zero instead of a division by zero.
     std = torch.where(std > 0, std, scale)
     return tuple((mean / scale).tolist()), tuple((std / scale).tolist())
+
+
+def brightness(images: Tensor, scale: float) -> Tensor:
+    """The mean of value / scale of each image [N, C, H, W], as [N]."""
+    return images.flatten(1).double().mean(1) / scale
+
+
+def brightness_range(examples: Examples, scale: float) -> tuple[float, float]:
+    """The lowest and the highest brightness of images."""
+    step = -(-len(examples) // MAX_MEASURED)
+    found = torch.cat([brightness(images, scale) for images in examples.in_order(CHUNK, step)])
+    return float(found.min()), float(found.max())
+
+
+def fingerprint(splits: Sequence[Examples | None]) -> str:
+    """A hash of all labels and of a few examples of each split, to recognize the same data elsewhere."""
+    state = hashlib.sha256()
+    for split in splits:
+        if split is None or len(split) == 0:
+            state.update(b"none")
+            continue
+        state.update(split.labels.numpy().tobytes())
+        chosen = torch.linspace(0, len(split) - 1, min(COMPARED, len(split))).long()
+        state.update(split.fetch(chosen).contiguous().numpy().tobytes())
+    return state.hexdigest()
 
 
 def _of_floats(values: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,25 +1,20 @@
 """Accuracy, information bound and confusion matrix of a trained method on one split."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from hff import functional
-from hff.batch import Batch
 from hff.data import Batches, DataSet, Examples
 from hff.errors import UserError, unknown
 from hff.evaluation.accuracy import evaluation_mode
+from hff.evaluation.calibration import Calibration, calibrate
 from hff.methods import Method
-from hff.randomness import permutation
 
-Split = Literal["test", "validation", "train"]
-
-SAMPLES_FOR_SCALE = 5000
-"""This many samples suffice to fit one number, and the scores of all layers fit into memory."""
+Split = Literal["test", "validation", "train", "all"]
 
 
 @dataclass(frozen=True)
@@ -104,13 +99,23 @@ def evaluate(
     *,
     device: torch.device | str = "cpu",
     batch_size: int = 250,
+    calibration: Calibration | None = None,
 ) -> Evaluation:
-    """Evaluates a method on a split. Moves the method to the device and restores its training mode."""
+    """Evaluates a method on a split. Moves the method to the device and restores its training mode.
+
+    Args:
+        method: the method.
+        data: the data set.
+        split: the split to evaluate on; "all" is all splits together, for data that was not trained on.
+        device: the device to compute on.
+        batch_size: the number of samples in a batch.
+        calibration: the scales of the layers. By default, they are fitted with `calibrate`.
+    """
     device = torch.device(device)
     method.check_data(data.in_shape, len(data.classes), data.name)
     examples = _examples(data, split)
     method.to(device)
-    scales = _fit_scales(method, data, device, batch_size)
+    calibration = calibration or calibrate(method, data, device=device, batch_size=batch_size)
     layers: dict[int, Tally] = {}
     final = Tally(len(data.classes), 1.0)
     confusion = torch.zeros(len(data.classes) ** 2, dtype=torch.int64)
@@ -120,7 +125,7 @@ def evaluate(
             batch = batch.to(device)
             found = dict(method.layer_scores(batch.x))
             for layer, scores in found.items():
-                tally = layers.setdefault(layer, Tally(len(data.classes), scales.get(layer, 1.0)))
+                tally = layers.setdefault(layer, Tally(len(data.classes), calibration.layers.get(layer, 1.0)))
                 tally.add(scores, batch.y)
             scores = method.combine_scores(found)
             final.add(scores, batch.y)
@@ -137,7 +142,7 @@ def evaluate(
             for layer, tally in sorted(layers.items())
         ),
         confusion=tuple(map(tuple, confusion.view(-1, len(data.classes)).tolist())),
-        scale_from="train" if data.validation is None else "validation",
+        scale_from=calibration.split,
     )
 
 
@@ -174,39 +179,9 @@ class Tally:
 
 
 def _examples(data: DataSet, split: str) -> Examples:
-    splits = {"train": data.train, "validation": data.validation, "test": data.test}
-    if split not in splits:
-        raise unknown("split", split, splits)
-    examples = splits[split]
+    if split not in get_args(Split):
+        raise unknown("split", split, get_args(Split))
+    examples: Examples | None = data.labeled if split == "all" else getattr(data, split)
     if examples is None or len(examples) == 0:
         raise UserError(f"The data set {data.name!r} has no {split} split.")
     return examples
-
-
-def _fit_scales(method: Method, data: DataSet, device: torch.device, batch_size: int) -> dict[int, float]:
-    """The scale of each layer, fitted on the validation split, or on the training split without one."""
-    examples = data.train if data.validation is None else data.validation
-    # A random subset, because the examples may be sorted by class.
-    chosen = permutation(len(examples), "scale")[:SAMPLES_FOR_SCALE].sort().values
-    batches = Batches.in_order(examples.subset(chosen), data.preprocessing, batch_size)
-    # If `doubt` were 0, a few samples that are all classified correctly would give an infinite scale.
-    doubt = 1 / (len(chosen) + 1)
-    return {
-        layer: functional.fit_scale(scores, labels, doubt)
-        for layer, (scores, labels) in _all_scores(method, batches.epoch(0), device).items()
-    }
-
-
-def _all_scores(
-    method: Method, batches: Iterable[Batch], device: torch.device
-) -> dict[int, tuple[Tensor, Tensor]]:
-    """The scores [N, C] and labels [N] of each layer."""
-    collected: dict[int, list[Tensor]] = {}
-    labels = []
-    with evaluation_mode(method):
-        for batch in batches:
-            batch = batch.to(device)
-            labels.append(batch.y.cpu())
-            for layer, scores in method.layer_scores(batch.x):
-                collected.setdefault(layer, []).append(scores.cpu())
-    return {layer: (torch.cat(scores), torch.cat(labels)) for layer, scores in collected.items()}

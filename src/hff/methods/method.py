@@ -10,6 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from hff.batch import Batch
 from hff.config import parse_options
+from hff.data import Preprocessing
 from hff.errors import UserError, require
 from hff.networks import AffineBlock, Block, Network, Shape
 from hff.randomness import seed_of
@@ -96,6 +97,10 @@ class Method(nn.Module):
     """Whether the input of the first block depends on the sample only, not on its label or on noise."""
     in_shape: Shape | None = None
     """The shape of one input of the network; None if the method was not made by `create_method`."""
+    preprocessing: Preprocessing | None = None
+    """The preprocessing of the data that `fit` trained on, which `predict` applies."""
+    class_names: tuple[str, ...] | None = None
+    """The names of the classes of that data."""
     best_layer: Tensor
 
     def __init__(

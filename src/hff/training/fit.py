@@ -20,6 +20,8 @@ from hff.errors import UserError
 from hff.evaluation import layer_accuracy
 from hff.methods import Method, Stage
 from hff.methods.method import group_layer
+from hff.networks import Block
+from hff.training.display import default_display
 from hff.training.feature_cache import FeatureCache
 from hff.training.listener import Listener, TrainingProgress
 from hff.training.optimizers import learning_rate
@@ -43,14 +45,25 @@ def fit(
 ) -> dict[str, Any]:
     """Trains a method and returns a summary.
 
-    With a run, saves metrics and checkpoints in its folder, and resumes from its last checkpoint.
+    Args:
+        method: the method. At the end, it is in evaluation mode and knows the preprocessing of the data.
+        data: the data set. Without a validation split, the accuracy is not measured.
+        settings: epochs, batch size, optimizer and so on.
+        seed: the seed of all random numbers of the training.
+        device: the device to train on; "auto" is the fastest one.
+        run: if given, metrics and checkpoints are saved in its folder, and the training resumes from its last
+            checkpoint.
+        listener: receives the events of the training. The default shows the progress on a terminal or in a
+            notebook; `Listener()` shows nothing.
     """
     if not isinstance(seed, int):
         raise UserError(f"seed must be a whole number, not {seed!r}.")
     method.check_data(data.in_shape, len(data.classes), data.name)
-    training = _Training(method, data, settings, seed, pick_device(device), run, listener or Listener())
-    with contextlib.nullcontext() if run is None else run.lock:
-        return training.train()
+    with contextlib.ExitStack() as stack:
+        listener = listener or stack.enter_context(default_display(f"{method.info.title} on {data.name}"))
+        if run is not None:
+            stack.enter_context(run.lock)
+        return _Training(method, data, settings, seed, pick_device(device), run, listener).train()
 
 
 def pick_device(name: str = "auto") -> torch.device:
@@ -61,6 +74,18 @@ def pick_device(name: str = "auto") -> torch.device:
     if not available.get(name.partition(":")[0], False):
         raise UserError(f"Device {name!r} is not available here; choose auto or cpu.")
     return torch.device(name)
+
+
+def network_warnings(method: Method, data: DataSet) -> list[str]:
+    """Why the network may not suit the data, one sentence each."""
+    first = method.blocks[0]
+    is_color = len(data.in_shape) == 3 and data.in_shape[0] == 3
+    if not is_color or not isinstance(first, Block) or first.row.kind != "linear":
+        return []
+    return [
+        "The first layer is linear, so it does not see which pixels are neighbors; a convolutional network "
+        "usually learns photographs much better (--network cnn)."
+    ]
 
 
 def wait_for(device: torch.device) -> None:
@@ -113,6 +138,10 @@ class _Training:
             return summary
         resumed = self._restore()
         parameters = sum(p.numel() for p in self.method.parameters())
+        if resumed is None:
+            self.listener.data_loaded(
+                self.data, [*self.data.warnings, *network_warnings(self.method, self.data)]
+            )
         self.listener.started(len(self.method.blocks), parameters, resumed)
         self.saved = time.perf_counter()
         self.clock = self.saved - self.at.seconds
@@ -121,6 +150,7 @@ class _Training:
             while self.at.stage < len(self.stages):
                 record = self._train_stage(self.stages[self.at.stage]) or record
         self.method.eval()
+        self.method.preprocessing, self.method.class_names = self.data.preprocessing, self.data.classes
         summary = self._summary(record)
         if self.run:
             self.run.finish(summary)
@@ -135,6 +165,7 @@ class _Training:
             (self.seed, self.at.stage),
             self.data.augmentation,
             views=self.method.views,
+            balanced=self.settings.balance_classes,
         )
         self.trainer.begin(stage)
         self.cache = self._feature_cache(stage)
@@ -171,7 +202,9 @@ class _Training:
         if depth and (stage.epochs > 1 or self.settings.seconds is not None):
             if self.data.validation and stage.predicts and self.method.reads_out_from(depth):
                 samples[VALIDATION] = len(self.data.validation)
-            if self.data.augmentation == Augmentation.none() and self.method.views == 1:
+            repeated = self.data.augmentation == Augmentation.none() and self.method.views == 1
+            # A balanced epoch does not contain every sample.
+            if repeated and not self.settings.balance_classes:
                 samples[TRAINING] = len(self.data.train)
         return FeatureCache(self.method, depth, samples, self.settings.cache_gigabytes)
 

@@ -1,8 +1,10 @@
 """The interface through which a display follows a training."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hff.data import DataSet
 from hff.methods import Stage
 
 
@@ -25,6 +27,9 @@ class TrainingProgress:
 
 class Listener:
     """Receives the events of a training. The methods do nothing; a display overrides those it needs."""
+
+    def data_loaded(self, data: DataSet, warnings: Sequence[str]) -> None:
+        """A new training is about to start on this data; the warnings say why it may disappoint."""
 
     def started(self, layers: int, parameters: int, resumed_at: str | None) -> None:
         """The training starts, or resumes from a checkpoint."""

@@ -17,12 +17,14 @@ from torch import Tensor
 
 from hff.data import DataSet, Preprocessing
 from hff.errors import UserError
+from hff.evaluation import Calibration
 from hff.files import check, dump_yaml, parse_json, read_json, read_text, read_yaml
 from hff.methods import Method
 from hff.training import checkpoint
 from hff.training.lock import FolderLock
 from hff.training.plan import Position
 from hff.training.schemas import (
+    CALIBRATION,
     CHECKPOINT,
     CONFIG,
     COST,
@@ -74,7 +76,13 @@ class Run:
             raise UserError(f"{folder} already contains a run; resume it, or choose another folder.")
         run = cls(folder)
         run.folder.mkdir(parents=True, exist_ok=True)
-        facts = {"name": data.name, "classes": data.classes, "preprocessing": data.preprocessing.to_json()}
+        facts = {
+            "name": data.name,
+            "classes": data.classes,
+            "preprocessing": data.preprocessing.to_json(),
+            "brightness": data.brightness,
+            "fingerprint": data.fingerprint,
+        }
         run._write(DATA, facts)
         run._write(ENVIRONMENT, environment())
         # The config is written last, so that a folder with a config is a complete start of a run.
@@ -110,6 +118,28 @@ class Run:
     def preprocessing(self) -> Preprocessing:
         """The preprocessing of the inputs."""
         return Preprocessing.from_json(self._read(DATA)["preprocessing"])
+
+    @property
+    def brightness(self) -> tuple[float, float] | None:
+        """The lowest and the highest brightness of the training images; None for tables and old runs."""
+        found = self._read(DATA).get("brightness")
+        return None if found is None else (found[0], found[1])
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The fingerprint of the data; None for old runs."""
+        found: str | None = self._read(DATA).get("fingerprint")
+        return found
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """The scales that turn scores into probabilities; None before they are fitted."""
+        found = self._find(CALIBRATION)
+        return None if found is None else Calibration.from_json(found)
+
+    def save_calibration(self, calibration: Calibration) -> None:
+        """Saves the scales that turn scores into probabilities."""
+        self._write(CALIBRATION, calibration.to_json())
 
     @property
     def finished(self) -> bool:
@@ -162,7 +192,11 @@ class Run:
     def reopen(self, config: dict[str, Any]) -> None:
         """Marks a finished run as not complete, with a new config. Results of the old one are removed."""
         self.save_config(config)
-        for path in (self.folder / SUMMARY, *self.folder.glob(evaluation_file("*"))):
+        for path in (
+            self.folder / SUMMARY,
+            self.folder / CALIBRATION,
+            *self.folder.glob(evaluation_file("*")),
+        ):
             path.unlink(missing_ok=True)
 
     def evaluation(self, split: str) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from hff.files import Schema, is_count, is_duration, is_finite, is_positive, is_share, is_size, optional
 
-CONFIG, METRICS, DATA, ENVIRONMENT, SUMMARY, COST, FAILURE = (
+CONFIG, METRICS, DATA, ENVIRONMENT, SUMMARY, COST, FAILURE, CALIBRATION = (
     "config.yaml",
     "metrics.jsonl",
     "data.json",
@@ -12,6 +12,7 @@ CONFIG, METRICS, DATA, ENVIRONMENT, SUMMARY, COST, FAILURE = (
     "summary.json",
     "cost.json",
     "failure.json",
+    "calibration.json",
 )
 CHECKPOINT = "checkpoint.safetensors"
 
@@ -22,6 +23,15 @@ def _is_names(value: Any) -> bool:
 
 def _is_shape(value: Any) -> bool:
     return isinstance(value, list) and len(value) > 0 and all(map(is_size, value))
+
+
+def _is_range(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(is_finite, value))
+
+
+def _is_scales(value: Any) -> bool:
+    """Whether a value is a number of at least 0 for each of some layers."""
+    return isinstance(value, dict) and all(key.isdecimal() and is_duration(value[key]) for key in value)
 
 
 _number = (int, float)
@@ -47,6 +57,8 @@ SCHEMAS: dict[str, Schema] = {
             ),
             "margin?": is_positive,
         },
+        "brightness?": optional(_is_range),
+        "fingerprint?": str,
     },
     ENVIRONMENT: dict,
     METRICS: {
@@ -76,6 +88,11 @@ SCHEMAS: dict[str, Schema] = {
         "peak_memory?": optional(int),
     },
     FAILURE: {"reason": str},
+    CALIBRATION: {
+        "layers": _is_scales,
+        "read_out": is_duration,
+        "split": lambda value: value in ("validation", "train"),
+    },
 }
 """What the files of a run must contain. Older versions wrote fewer values, so most of them may be missing."""
 EVALUATION: Schema = {

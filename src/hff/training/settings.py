@@ -20,6 +20,8 @@ class Settings:
         micro_batch_size: maximum number of samples that are computed at once. The gradients of the parts of a
             mini-batch are accumulated, which takes less memory and gives the same step. None computes the
             mini-batch as a whole.
+        balance_classes: whether every class is drawn equally often in an epoch. Examples of rare classes are
+            repeated, and only a part of those of frequent classes is used, another one in every epoch.
         precision: number format of the forward and backward passes; with bfloat16, weights, losses and
             optimizer state remain in float32.
         optimizer: optimizer of all parameters.
@@ -39,6 +41,7 @@ class Settings:
     seconds: float | None = None
     batch_size: int = 128
     micro_batch_size: int | None = None
+    balance_classes: bool = False
     precision: Literal["float32", "bfloat16"] = "float32"
     optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = "adam"
     learning_rate: float = 1e-3

@@ -49,7 +49,10 @@ def read_folder(request: ReadRequest) -> RawData:
     forms = forms_of(file for split in found.values() for file in split.files)
     found = {name: _without(split, forms.bad) for name, split in found.items()}
     common = forms.common
-    if size is None and common is not None and max(common) <= KEPT_SIZE:
+    shape: tuple[int, int, int]
+    if request.in_shape is not None and len(request.in_shape) == 3:
+        shape = request.in_shape
+    elif size is None and common is not None and max(common) <= KEPT_SIZE:
         shape = (forms.channels, *common)
     else:
         shape = (forms.channels, size or DEFAULT_SIZE, size or DEFAULT_SIZE)

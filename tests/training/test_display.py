@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from hff.cli.display import LineDisplay, LiveDisplay, display, duration, line, rows
 from hff.methods import Stage
 from hff.training import Listener, TrainingProgress
+from hff.training.display import LineDisplay, LiveDisplay, display, duration, line, rows
 
 RECORD: dict[str, Any] = {
     "stage": "joint",

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
-from hff.cli.output import number, percent
-from hff.training import Listener, TrainingProgress
+from hff.formatting import in_words, number, percent
+from hff.training.listener import Listener, TrainingProgress
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
+
+    from hff.data import DataSet
 
 READ_OUT = "read-out"
 
@@ -31,12 +33,40 @@ def display(title: str, *, quiet: bool = False, stream: TextIO | None = None) ->
         yield LineDisplay(title, stream)
 
 
+@contextmanager
+def default_display(title: str) -> Iterator[Listener]:
+    """The display of a training that is started from Python.
+
+    A terminal shows the progress live and keeps the last state. A notebook gets a line per epoch. Anything
+    else, such as a file, gets nothing.
+    """
+    if _in_notebook():
+        yield LineDisplay(title, sys.stdout)
+    elif sys.stdout.isatty():
+        from rich.console import Console
+
+        with LiveDisplay(title, Console(), keep=True) as live:
+            yield live
+    else:
+        yield Listener()
+
+
+def _in_notebook() -> bool:
+    """Whether the program runs in the kernel of a notebook."""
+    module = sys.modules.get("IPython")
+    shell = module.get_ipython() if module else None
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
 class LineDisplay(Listener):
     """Prints one line per epoch, for files and pipes."""
 
     def __init__(self, title: str, stream: TextIO) -> None:
         self.title = title
         self.stream = stream
+
+    def data_loaded(self, data: DataSet, warnings: Sequence[str]) -> None:
+        self._write(data.describe(warnings) + "\n")
 
     def started(self, layers: int, parameters: int, resumed_at: str | None) -> None:
         self._write(title_line(self.title, layers, parameters, resumed_at))
@@ -50,9 +80,15 @@ class LineDisplay(Listener):
 
 
 class LiveDisplay(Listener):
-    """A progress bar and a table of the layers, redrawn in place."""
+    """A progress bar and a table of the layers, redrawn in place.
 
-    def __init__(self, title: str, console: Console) -> None:
+    Args:
+        title: what is trained.
+        console: the terminal.
+        keep: whether the last state stays on the screen.
+    """
+
+    def __init__(self, title: str, console: Console, keep: bool = False) -> None:
         from rich.live import Live
 
         self.title = title
@@ -62,13 +98,18 @@ class LiveDisplay(Listener):
         self.losses: dict[str, float] = {}
         """The last loss of each group, also of frozen layers. It is replaced and never modified, because
         another thread draws it."""
-        self.live = Live(console=console, get_renderable=self.render, refresh_per_second=8, transient=True)
+        self.live = Live(
+            console=console, get_renderable=self.render, refresh_per_second=8, transient=not keep
+        )
 
     def __enter__(self) -> LiveDisplay:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.live.stop()
+
+    def data_loaded(self, data: DataSet, warnings: Sequence[str]) -> None:
+        self.console.print(data.describe(warnings) + "\n", highlight=False, markup=False, soft_wrap=True)
 
     def started(self, layers: int, parameters: int, resumed_at: str | None) -> None:
         self.console.print(title_line(self.title, layers, parameters, resumed_at), highlight=False)
@@ -116,6 +157,9 @@ class LiveDisplay(Listener):
 
 class BarDisplay(LiveDisplay):
     """A single line redrawn in place, for one of several trainings."""
+
+    def data_loaded(self, data: DataSet, warnings: Sequence[str]) -> None:
+        """Nothing is shown: all trainings have the same data."""
 
     def started(self, layers: int, parameters: int, resumed_at: str | None) -> None:
         self.live.start()
@@ -188,11 +232,3 @@ def seconds_left(record: dict[str, Any]) -> float:
 def duration(seconds: float | None) -> str:
     """The time left in words."""
     return "" if seconds is None else f"{in_words(seconds)} left"
-
-
-def in_words(seconds: float) -> str:
-    """A duration in seconds, minutes or hours."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
