@@ -1,5 +1,6 @@
 """`hff.predict`: runs, folders and methods as sources; files and arrays as inputs."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -126,6 +127,8 @@ def test_files_and_folders_are_read_in_order(run: Run, stored: torch.Tensor, tmp
     (single,) = predict(run, str(tmp_path / "a.png"))
     assert (single.file, single.index) == (tmp_path / "a.png", predictions[0].index)
     method = load_method(run)
+    assert len(predict(method, tmp_path)) == 3
+    method.preprocessing = None
     with pytest.raises(UserError, match="Image files need the preprocessing"):
         predict(method, tmp_path)
     assert len(predict(method, tmp_path, preprocessing=run.preprocessing)) == 3
@@ -159,3 +162,71 @@ def test_a_group_is_refused_with_one_of_its_runs(tmp_path: Path) -> None:
     group.train(device="cpu")
     with pytest.raises(UserError, match=r"several seeds; choose one of them, such as .*seed-4"):
         predict(tmp_path, tmp_path)
+
+
+def test_probabilities_are_those_of_the_calibration(run: Run, stored: torch.Tensor) -> None:
+    calibration = run.calibration
+    assert calibration is not None
+    method = load_method(run)
+    with torch.no_grad():
+        scores = dict(method.layer_scores(run.preprocessing(stored[:6])))
+    predictions = predict(run, stored[:6], top_k=3)
+    for layer, each in scores.items():
+        expected = calibration.probabilities(each, layer).max(1).values.tolist()
+        assert [p.layers[layer].probability for p in predictions] == pytest.approx(expected)
+    for i, prediction in enumerate(predictions):
+        best = calibration.probabilities(scores[1]).topk(3)
+        assert [each.index for each in prediction.top] == best.indices[i].tolist()
+        assert [each.probability for each in prediction.top] == pytest.approx(best.values[i].tolist())
+        assert prediction.probability == prediction.top[0].probability
+    for wrong in (0, 11):
+        with pytest.raises(UserError, match="top_k must be 1 to 10"):
+            predict(run, stored[:1], top_k=wrong)
+
+
+def test_a_run_without_calibration_is_calibrated_on_its_data_or_has_no_probabilities(
+    run: Run, stored: torch.Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(run.folder, tmp_path / "copy")
+    copy = Run.open(tmp_path / "copy")
+    (copy.folder / "calibration.json").unlink()
+
+    def gone(*_: object, **__: object) -> DataSet:
+        raise UserError("The data is not there.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Experiment, "load_data", gone)
+        (prediction,) = predict(copy, stored[:1])
+        assert prediction.probability is None
+        assert prediction.layers[0].probability is None
+    assert predict(copy, stored[:1]) == predict(run, stored[:1])
+    assert copy.calibration == run.calibration
+
+
+def test_the_rows_of_an_npz_file(run: Run, stored: torch.Tensor, tmp_path: Path) -> None:
+    np.savez(tmp_path / "rows.npz", x=stored[:3, 0].numpy())
+    predictions = predict(run, tmp_path / "rows.npz")
+    assert [(each.file, each.row) for each in predictions] == [
+        (tmp_path / "rows.npz", row) for row in range(3)
+    ]
+    assert [each.index for each in predictions] == [each.index for each in predict(run, stored[:3])]
+    np.savez(tmp_path / "other.npz", y=stored.numpy())
+    with pytest.raises(UserError, match="does not hold an array 'x'"):
+        predict(run, tmp_path / "other.npz")
+
+
+def test_an_image_that_is_dark_on_white_is_noted_and_can_be_inverted(
+    run: Run, stored: torch.Tensor, tmp_path: Path
+) -> None:
+    pixels = (stored[:4, 0].float() * 255 / 16).round().byte().numpy()
+    for i, image in enumerate(pixels):
+        Image.fromarray(image).save(tmp_path / f"bright-{i}.png")
+        Image.fromarray(255 - image).save(tmp_path / f"dark-{i}.png")
+    predictions = predict(run, tmp_path)
+    notes = {each.file.name: each.note for each in predictions if each.file}
+    assert all((note != "") == name.startswith("dark") for name, note in notes.items())
+    assert notes["dark-0.png"].startswith("much brighter")
+    assert notes["dark-0.png"].endswith("with --invert")
+    inverted = predict(run, sorted(tmp_path.glob("dark-*")), invert=True)
+    assert [each.index for each in inverted] == [each.index for each in predictions[:4]]
+    assert all(each.note == "" for each in inverted)

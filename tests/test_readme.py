@@ -91,6 +91,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert main(["train", *TINY, "--seeds", "0,1", "--out", str(folder / "runs" / "digits-seeds")]) == 0
     numbers = np.random.default_rng(0)
     copy_samples(folder / "scans")
+    for digit, name in (("8", "eight"), ("3", "three"), ("2", "two-unclear")):
+        (folder / "labeled" / digit).mkdir(parents=True)
+        shutil.copy(folder / "scans" / f"{name}.png", folder / "labeled" / digit)
     images = ["photo.png", *(f"photos/{name}/{i}.png" for name in "ab" for i in range(9))]
     for file in images:
         (folder / file).parent.mkdir(parents=True, exist_ok=True)

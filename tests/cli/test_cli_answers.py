@@ -285,3 +285,42 @@ def test_a_closed_pipe_is_not_an_error() -> None:
     _, err = process.communicate(timeout=60)
     assert err == ""
     assert process.returncode == 141
+
+
+def test_eval_takes_new_labeled_data(run: Path, answer: Answer, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["data", "samples", "scans"])
+    for digit, name in (("8", "eight"), ("3", "three")):
+        Path("labeled", digit).mkdir(parents=True)
+        Path("scans", f"{name}.png").rename(Path("labeled", digit, f"{name}.png"))
+    capsys.readouterr()
+    result = answer(["eval", str(run), "--data.path", "labeled"])
+    assert (result["split"], result["samples"]) == ("all", 2)
+    assert main(["eval", str(run), "--data.path", "labeled"]) == 0
+    printed = capsys.readouterr().out
+    assert "all examples: " in printed
+    # Classes without examples and predictions are left out.
+    table = printed[printed.index("class  samples") : printed.index("true \\")]
+    assert {"3", "8"} <= {line.split()[0] for line in table.splitlines()[1:] if line} < set("0123456789")
+
+
+def test_predict_shows_the_next_classes_rows_and_notes(
+    run: Path, answer: Answer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["data", "samples", "scans"])
+    capsys.readouterr()
+    assert main(["predict", str(run), "scans", "--top-k", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.split()[:4] == ["file", "class", "probability", "next"]
+    assert "scans/seven-dark-on-white.png is much brighter" in printed
+    assert max(map(len, printed.splitlines())) <= 80
+    (seven,) = answer(["predict", str(run), "scans/seven-dark-on-white.png", "--invert", "--top-k", "3"])[
+        "predictions"
+    ]
+    assert seven["note"] == ""
+    assert len(seven["top"]) == 3
+    assert seven["top"][0] == {"class": seven["class"], "probability": seven["probability"]}
+    np.savez("rows.npz", x=np.zeros((2, 8, 8)))
+    assert main(["predict", str(run), "rows.npz", "--out", "rows.csv", "--top-k", "2"]) == 0
+    rows = list(csv.DictReader(Path("rows.csv").read_text().splitlines()))
+    assert [row["row"] for row in rows] == ["0", "1"]
+    assert set(rows[0]) >= {"class 2", "probability 2"}

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from hff.data import Augmentation, Batches, DataSet, Preprocessing, TensorExamples
+from hff.data.examples import JoinedExamples
 from hff.errors import UserError
 from hff.randomness import permutation, uniform
 
@@ -106,3 +107,47 @@ def test_a_data_set_gives_the_batches_of_an_epoch(digits: DataSet) -> None:
     again, other = list(digits.batches(100, epoch=0, seed=3)), list(digits.batches(100, epoch=1, seed=3))
     assert torch.equal(first[0].x, again[0].x)
     assert not torch.equal(first[0].index, other[0].index)
+
+
+def test_a_balanced_epoch_draws_every_class_equally_often() -> None:
+    # 40 examples of class 0, 7 of class 1, none of class 2, and 3 of class 3.
+    labels = torch.tensor([0] * 40 + [1] * 7 + [3] * 3)
+    x = torch.arange(50.0).view(50, 1, 1, 1).expand(50, 1, 6, 6)
+    batches = Batches(
+        TensorExamples(x, labels), UNCHANGED, 8, (0, "joint"), Augmentation.none(), balanced=True
+    )
+    first, second = (torch.cat([batch.index for batch in batches.epoch(epoch)]) for epoch in (0, 1))
+    assert len(batches) == 7
+    for order in (first, second):
+        assert torch.bincount(labels[order]).tolist() == [17, 17, 0, 16]
+        times = torch.bincount(order, minlength=50)
+        # Frequent classes are used in part, and every example of a rare class about equally often.
+        assert times[:40].max() == 1
+        assert set(times[40:47].tolist()) == {2, 3}
+        assert set(times[47:].tolist()) == {5, 6}
+    assert not torch.equal(first, second)
+    resumed = torch.cat([batch.index for batch in batches.epoch(0, start=3)])
+    assert torch.equal(resumed, first[24:])
+
+
+def test_repeated_samples_of_a_balanced_epoch_are_augmented_independently() -> None:
+    labels = torch.tensor([0] * 30 + [1])
+    x = torch.rand(31, 1, 6, 6)
+    batches = Batches(TensorExamples(x, labels), UNCHANGED, 31, (0, "joint"), AUGMENTED, balanced=True)
+    (batch,) = batches.epoch(0)
+    versions = {
+        tuple(image.flatten().tolist()) for image, label in zip(batch.x, batch.y, strict=True) if label
+    }
+    assert len(versions) > 5
+
+
+def test_joined_examples_are_fetched_in_any_order() -> None:
+    parts = [
+        TensorExamples(torch.arange(n, n + 3.0).view(3, 1), torch.tensor([0, 1, 2])) for n in (0, 10, 20)
+    ]
+    joined = JoinedExamples(parts)
+    assert len(joined) == 9
+    assert joined.fetch(torch.tensor([7, 0, 4, 4])).flatten().tolist() == [21.0, 0.0, 11.0, 11.0]
+    chosen = joined.subset(torch.tensor([8, 2, 3]))
+    assert chosen.labels.tolist() == [2, 2, 0]
+    assert chosen.fetch(torch.tensor([2, 0])).flatten().tolist() == [10.0, 22.0]

@@ -1,11 +1,15 @@
 import io
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from hff.methods import Stage
-from hff.training import Listener, TrainingProgress
+from hff.data import DataSet
+from hff.methods import Stage, create_method
+from hff.networks import create_network
+from hff.training import Listener, Settings, TrainingProgress, fit
 from hff.training.display import LineDisplay, LiveDisplay, display, duration, line, rows
 
 RECORD: dict[str, Any] = {
@@ -98,3 +102,29 @@ def test_the_live_table_follows_steps_and_epochs() -> None:
     assert "epoch 4/15" in shown
     assert "0.3111" in shown, "the loss of a frozen layer stays"
     assert "0.5000" in shown
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_fit_shows_progress_on_a_terminal_and_in_a_notebook_and_nothing_elsewhere(
+    digits: DataSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def printed(stream: io.StringIO) -> str:
+        method = create_method("hff", create_network("mlp", digits.in_shape, 10, widths=(8,)), 10)
+        monkeypatch.setattr("sys.stdout", stream)
+        fit(method, digits, Settings(epochs=2, batch_size=512))
+        monkeypatch.undo()
+        return stream.getvalue()
+
+    assert printed(io.StringIO()) == ""
+    on_terminal = printed(Terminal())
+    assert "digits: 1,797 images" in on_terminal
+    assert "epoch 2/2" in on_terminal
+    assert "validation accuracy" in on_terminal
+    shell = type("ZMQInteractiveShell", (), {})()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    lines = printed(io.StringIO()).splitlines()
+    assert [text.split("  ")[0] for text in lines[-2:]] == ["epoch 1/2", "epoch 2/2"]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import torch
 
 from hff.data import DataSet, load_data
 from hff.errors import UserError
+from hff.evaluation import evaluate
 from hff.methods import Method, create_method, methods
 from hff.networks import create_network
 from hff.training import Listener, Run, Settings, fit, pick_device
@@ -62,6 +64,7 @@ OPTIONS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"layer_order": "greedy", "prototype_update": "class_means", "prototype_init": "class_means"},
         {"lr_schedule": "cosine"},
     ),
+    "hff balanced classes": ("hff", {"layer_order": "greedy"}, {"balance_classes": True}),
     "hff shadow": ("hff", {"prototype_update": "shadow"}, {"optimizer": "adamw", "weight_decay": 0.01}),
     "hff smoothed": ("hff", {"prototype_update": "smoothed"}, {"optimizer": "rmsprop"}),
     "ff hard negatives": ("ff", {"negatives": "hard"}, {}),
@@ -261,3 +264,53 @@ def test_the_diagnostics_of_a_method_are_recorded_after_every_epoch(
     run = Run.create(tmp_path / "run", {}, digits)
     fit(method, digits, SETTINGS, run=run)
     assert [record["diagnostics"] for record in run.metrics()] == [{"norm of block0": 2.5}] * 3
+
+
+def test_balanced_classes_raise_the_recall_of_a_rare_class(digits: DataSet) -> None:
+    """Two overlapping classes, one of them with 30 of 630 training examples."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.tensor([0] * 600 + [1] * 30)
+    x = torch.randn(630, 8, generator=generator) + 0.6 * labels[:, None]
+    test = torch.tensor([0] * 200 + [1] * 200)
+    x_test = torch.randn(400, 8, generator=generator) + 0.6 * test[:, None]
+    data = DataSet.from_arrays(x, labels, x_test=x_test, y_test=test, validation=0)
+    recalls = []
+    for balanced in (False, True):
+        network = create_network("mlp", data.in_shape, 2, widths=(32,))
+        method = create_method("hff", network, 2)
+        fit(method, data, Settings(epochs=8, batch_size=32, balance_classes=balanced))
+        recalls.append(evaluate(method, data).per_class[1].recall)
+    assert recalls[1] > recalls[0] + 0.2
+
+
+class Recorder(Listener):
+    """Remembers what was said about the data."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] | None = None
+
+    def data_loaded(self, data: DataSet, warnings: Sequence[str]) -> None:
+        self.warnings = list(warnings)
+
+
+@pytest.mark.parametrize(
+    ("network", "channels", "warned"), [("mlp", 3, True), ("cnn", 3, False), ("mlp", 1, False)]
+)
+def test_a_linear_first_layer_on_color_images_is_warned_about(
+    network: str, channels: int, warned: bool
+) -> None:
+    x = torch.randint(256, (60, channels, 8, 8), dtype=torch.uint8)
+    data = DataSet.from_arrays(x, torch.arange(60) % 2)
+    options: dict[str, Any] = {"mlp": {"widths": (4,)}, "cnn": {"channels": (4,)}}[network]
+    method = create_method("backprop", create_network(network, data.in_shape, 2, **options), 2)
+    listener = Recorder()
+    fit(method, data, Settings(epochs=1), listener=listener)
+    assert listener.warnings is not None
+    assert any("--network cnn" in warning for warning in listener.warnings) == warned
+
+
+def test_a_trained_method_knows_its_preprocessing_and_classes(digits: DataSet) -> None:
+    method = method_for(digits)
+    fit(method, digits, replace(SETTINGS, epochs=1))
+    assert method.preprocessing == digits.preprocessing
+    assert method.class_names == digits.classes

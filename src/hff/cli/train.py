@@ -209,6 +209,8 @@ def _train(
         except UserError as error:
             # If no run was started, the command line is at fault.
             raise error if _has_runs(out) else UsageError(str(error)) from error
+        except BrokenPipeError:
+            raise
         except OSError as error:
             raise _unwritable(error, out) from error
 
