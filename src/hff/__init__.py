@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from hff import functional, methods, modules, networks
     from hff.batch import Batch
     from hff.data import DataSet, Examples, datasets, load_data
+    from hff.errors import UserError
     from hff.evaluation.calibration import Calibration, calibrate
     from hff.evaluation.evaluate import Evaluation, evaluate
     from hff.experiment import Experiment
@@ -37,6 +38,7 @@ __all__ = [
     "Run",
     "Settings",
     "Trainer",
+    "UserError",
     "calibrate",
     "create_method",
     "create_network",
@@ -56,6 +58,7 @@ __all__ = [
 _HOMES = {
     "hff.batch": ("Batch",),
     "hff.data": ("DataSet", "Examples", "datasets", "load_data"),
+    "hff.errors": ("UserError",),
     "hff.evaluation": ("Calibration", "Evaluation", "calibrate", "evaluate"),
     "hff.experiment": ("Experiment",),
     "hff.methods": ("Method", "create_method"),

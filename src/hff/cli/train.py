@@ -232,6 +232,7 @@ def _answer(summary: dict[str, Any], out: Path, given: argparse.Namespace, finis
         return
     if given.quiet:
         return
+    from hff.training import Run
     from hff.training.display import accuracies
 
     if finished:
@@ -247,6 +248,8 @@ def _answer(summary: dict[str, Any], out: Path, given: argparse.Namespace, finis
         else:
             write_table(("layer", "validation accuracy"), [row[:2] for row in rows])
     write(f"\nThe run is in {out}. Evaluate it on the test split with: {program()} eval {out}")
+    if Run.exists(out):
+        write(f"Classify new data with: {program()} predict {out} FILE")
 
 
 def _sparklines(folder: Path) -> dict[str, str]:
