@@ -107,8 +107,12 @@ def test_public_files_have_sizes_and_checksums(name: str) -> None:
     source = PUBLIC[name]
     assert source is not None
     assert all(item.size for item in source.downloads)
-    assert source.published(source.layouts[0][0]) is not None
+    assert all(source.published(file) is not None for file in source.layouts[0])
     sizes = [known.size for known in source.checksums.values()]
     assert all(len(known.md5) == 32 for known in source.checksums.values())
     if name.endswith("mnist"):
         assert sizes == [16 + 60000 * 784, 8 + 60000, 16 + 10000 * 784, 8 + 10000]
+    else:
+        # The names of the classes are in a file of their own.
+        assert set(source.checksums) - set(source.layouts[0]) <= {"batches.meta", "meta"}
+        assert len(source.checksums) == len(source.layouts[0]) + 1

@@ -195,7 +195,11 @@ datasets["cifar100"] = DataSetInfo(
                 size=169001437,
             ),
         ),
-        checksums={"train": Checksum(155249918, "16019d7e3df5f24257cddd939b257f8d")},
+        checksums={
+            "train": Checksum(155249918, "16019d7e3df5f24257cddd939b257f8d"),
+            "test": Checksum(31049707, "f0ef6b0ae62326f3e7ffdfab6717acfc"),
+            "meta": Checksum(1473, "7973b15100ade9c7d40fb424638fde48"),
+        },
     ),
 )
 
