@@ -1,5 +1,6 @@
 """`evaluate`: accuracy, information bound, top 5 and confusion matrix."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -112,3 +113,45 @@ def test_a_missing_or_unknown_split_is_refused(method: Method, digits: DataSet) 
         evaluate(method, replace(digits, test=None))
     with pytest.raises(UserError, match="Unknown split 'tset'; did you mean 'test'"):
         evaluate(method, digits, "tset")  # type: ignore[arg-type]
+
+
+def table(outliers: int) -> DataSet:
+    """Three classes; the first test samples have a huge value."""
+    y = torch.arange(300) % 3
+    x = torch.randn(300, 6, generator=torch.Generator().manual_seed(0)) + 3 * torch.eye(6)[y]
+    test = x[200:].clone()
+    test[:outliers, 2] = 1e38
+    return DataSet.from_arrays(x[:200], y[:200], x_test=test, y_test=y[200:])
+
+
+@pytest.mark.parametrize("name", ["sff", "softhebb", "tff"])
+def test_samples_whose_scores_are_not_finite_count_as_wrong_with_a_warning(name: str) -> None:
+    usual, data = table(0), table(4)
+    trained = create_method(name, create_network("mlp", (6,), 3, widths=(16, 8)), 3)
+    fit(trained, usual, Settings(epochs=2), device="cpu")
+    expected = evaluate(trained, usual)
+    with pytest.warns(
+        UserWarning, match=r"of layer 0 are not finite for 4 of 100 test samples, which count as"
+    ):
+        result = evaluate(trained, data)
+    assert result.unscored == (1, 1, 2)
+    assert sum(map(sum, result.confusion)) == 96
+    assert [each.samples for each in result.per_class] == [each.samples for each in expected.per_class]
+    assert 0 <= expected.accuracy - result.accuracy <= 0.04
+    assert all(math.isfinite(layer.bits) for layer in result.layers)
+
+
+def test_outliers_in_the_split_that_the_scales_are_fitted_on_are_left_out() -> None:
+    usual, data = table(0), table(4)
+    untrained = create_method("sff", create_network("mlp", (6,), 3, widths=(16,)), 3)
+    result = evaluate(untrained, replace(data, validation=data.test, test=usual.test))
+    assert math.isfinite(result.layers[0].scale)
+    assert result.unscored == ()
+
+
+def test_scores_that_are_not_finite_are_never_right_in_layer_accuracy() -> None:
+    data = table(100)
+    untrained = create_method("sff", create_network("mlp", (6,), 3, widths=(16,)), 3)
+    assert data.test is not None
+    batches = Batches.in_order(data.test, data.preprocessing, 50)
+    assert layer_accuracy(untrained, batches.epoch(0), "cpu") == ({0: 0.0}, 0.0)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 from hff.batch import Batch
 from hff.errors import UserError
@@ -27,11 +28,24 @@ def layer_accuracy(
             scores = dict(method.layer_scores(batch.x, batch.depth))
             # Summed on the device, since reading each number would synchronize with the device every time.
             for layer, each in scores.items():
-                correct[layer] = correct.get(layer, 0) + (each.argmax(1) == batch.y).sum()
-            correct_final = correct_final + (method.combine_scores(scores).argmax(1) == batch.y).sum()
+                correct[layer] = correct.get(layer, 0) + hits(each, batch.y).sum()
+            correct_final = correct_final + hits(method.combine_scores(scores), batch.y).sum()
     if count == 0:
         raise UserError("There are no samples to measure the accuracy on; use a split that is not empty.")
-    return {layer: int(hits) / count for layer, hits in sorted(correct.items())}, int(correct_final) / count
+    return {layer: int(right) / count for layer, right in sorted(correct.items())}, int(correct_final) / count
+
+
+def hits(scores: Tensor, labels: Tensor) -> Tensor:
+    """Whether the label has the highest score: scores [B, C], labels [B] -> [B].
+
+    Scores that are not finite predict no class, so they are never right.
+    """
+    return (scores.argmax(1) == labels) & is_scored(scores)
+
+
+def is_scored(scores: Tensor) -> Tensor:
+    """Whether all scores of a sample are finite: [B, C] -> [B]."""
+    return scores.isfinite().all(1)
 
 
 @contextmanager

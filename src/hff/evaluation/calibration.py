@@ -10,7 +10,7 @@ from torch import Tensor
 from hff import functional
 from hff.batch import Batch
 from hff.data import Batches, DataSet
-from hff.evaluation.accuracy import evaluation_mode
+from hff.evaluation.accuracy import evaluation_mode, is_scored
 from hff.methods import Method
 from hff.randomness import permutation
 
@@ -58,29 +58,28 @@ def calibrate(
     # A random subset, because the examples may be sorted by class.
     chosen = permutation(len(examples), "scale")[:MAX_SAMPLES].sort().values
     batches = Batches.in_order(examples.subset(chosen), data.preprocessing, batch_size)
-    layers, final, labels = _all_scores(method.to(device), batches.epoch(0), device)
+    scores = _all_scores(method.to(device), batches.epoch(0), device)
     # If `doubt` were 0, a few samples that are all classified correctly would give an infinite scale.
     doubt = 1 / (len(chosen) + 1)
-    return Calibration(
-        {layer: functional.fit_scale(scores, labels, doubt) for layer, scores in layers.items()},
-        functional.fit_scale(final, labels, doubt),
-        "train" if data.validation is None else "validation",
-    )
+    scales = {layer: functional.fit_scale(*each, doubt) for layer, each in scores.items()}
+    read_out = scales.pop(None)
+    layers = {layer: scale for layer, scale in scales.items() if layer is not None}
+    return Calibration(layers, read_out, "train" if data.validation is None else "validation")
 
 
 def _all_scores(
     method: Method, batches: Iterable[Batch], device: torch.device
-) -> tuple[dict[int, Tensor], Tensor, Tensor]:
-    """The scores [N, C] of each layer, the final scores [N, C], and the labels [N]."""
-    collected: dict[int, list[Tensor]] = {}
-    final, labels = [], []
+) -> dict[int | None, tuple[Tensor, Tensor]]:
+    """The finite scores [N, C] of each layer and, under None, the final ones, with their labels [N]."""
+    collected: dict[int | None, list[tuple[Tensor, Tensor]]] = {}
     with evaluation_mode(method):
         for batch in batches:
             batch = batch.to(device)
-            labels.append(batch.y.cpu())
-            found = dict(method.layer_scores(batch.x))
-            for layer, scores in found.items():
-                collected.setdefault(layer, []).append(scores.cpu())
-            final.append(method.combine_scores(found).cpu())
-    layers = {layer: torch.cat(scores) for layer, scores in sorted(collected.items())}
-    return layers, torch.cat(final), torch.cat(labels)
+            layers = dict(sorted(method.layer_scores(batch.x)))
+            for layer, scores in [*layers.items(), (None, method.combine_scores(layers))]:
+                scored = is_scored(scores)
+                collected.setdefault(layer, []).append((scores[scored].cpu(), batch.y[scored].cpu()))
+    return {
+        layer: (torch.cat([scores for scores, _ in parts]), torch.cat([labels for _, labels in parts]))
+        for layer, parts in collected.items()
+    }

@@ -1,6 +1,7 @@
 """Accuracy, information bound and confusion matrix of a trained method on one split."""
 
 import math
+import warnings
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
@@ -10,7 +11,7 @@ from torch import Tensor
 from hff import functional
 from hff.data import Batches, DataSet, Examples
 from hff.errors import UserError, unknown
-from hff.evaluation.accuracy import evaluation_mode
+from hff.evaluation.accuracy import evaluation_mode, hits, is_scored
 from hff.evaluation.calibration import Calibration, calibrate
 from hff.methods import Method
 
@@ -60,6 +61,9 @@ class Evaluation:
     """Sample counts of the final read-out: rows are true classes, columns are predicted classes."""
     scale_from: Literal["validation", "train"]
     """The split that the scales of the layers were fitted on. The bound holds for any scale."""
+    unscored: tuple[int, ...] = ()
+    """How many samples of each class are not in `confusion`, because their scores are not finite; empty if
+    there are none."""
 
     def to_json(self) -> dict[str, Any]:
         """The result as a dictionary of lists and numbers."""
@@ -71,10 +75,11 @@ class Evaluation:
         """Precision, recall and F1 of each class."""
         results = []
         for i, name in enumerate(self.classes):
-            hits, samples = self.confusion[i][i], sum(self.confusion[i])
+            right, samples = self.confusion[i][i], sum(self.confusion[i])
+            samples += self.unscored[i] if self.unscored else 0
             predicted = sum(row[i] for row in self.confusion)
-            f1 = 2 * hits / max(1, samples + predicted)
-            results.append(ClassResult(name, samples, hits / max(1, predicted), hits / max(1, samples), f1))
+            f1 = 2 * right / max(1, samples + predicted)
+            results.append(ClassResult(name, samples, right / max(1, predicted), right / max(1, samples), f1))
         return tuple(results)
 
     @property
@@ -103,6 +108,9 @@ def evaluate(
 ) -> Evaluation:
     """Evaluates a method on a split. Moves the method to the device and restores its training mode.
 
+    A sample whose scores are not finite has no prediction: it counts as wrong, and a warning tells how many
+    there are.
+
     Args:
         method: the method.
         data: the data set.
@@ -129,8 +137,16 @@ def evaluate(
                 tally.add(scores, batch.y)
             scores = method.combine_scores(found)
             final.add(scores, batch.y)
-            cells = batch.y * len(data.classes) + scores.argmax(1)
+            cells = (batch.y * len(data.classes) + scores.argmax(1))[is_scored(scores)]
             confusion += torch.bincount(cells.cpu(), minlength=len(confusion))
+    for layer, tally in sorted(layers.items()):
+        if unscored := int(tally.unscored.sum()):
+            warnings.warn(
+                f"The scores of layer {layer} are not finite for {unscored} of {len(examples)} {split} "
+                "samples, which count as wrong; look for outliers in the data.",
+                stacklevel=2,
+            )
+            break
     return Evaluation(
         split=split,
         samples=len(examples),
@@ -143,6 +159,7 @@ def evaluate(
         ),
         confusion=tuple(map(tuple, confusion.view(-1, len(data.classes)).tolist())),
         scale_from=calibration.split,
+        unscored=tuple(final.unscored.tolist()) if final.unscored.any() else (),
     )
 
 
@@ -152,18 +169,23 @@ class Tally:
     def __init__(self, classes: int, scale: float) -> None:
         self.scale = scale
         self.labels = torch.zeros(classes, dtype=torch.int64)
+        self.unscored = torch.zeros(classes, dtype=torch.int64)
+        """The labels of the samples whose scores are not finite."""
         self.hits = 0
         self.hits5 = 0
         self.nats = 0.0
 
     def add(self, scores: Tensor, labels: Tensor) -> None:
         """Adds a batch of scores [B, C] and labels [B]."""
+        scored = is_scored(scores)
+        self.hits += int(hits(scores, labels).sum())
         order = scores.topk(min(5, scores.shape[1]), dim=1).indices
-        found = order == labels.unsqueeze(1)
-        self.hits += int(found[:, 0].sum())
-        self.hits5 += int(found.sum())
+        self.hits5 += int((order == labels.unsqueeze(1))[scored].sum())
+        # A sample without a prediction gives the same probability to all classes.
+        scores = scores.where(scored.unsqueeze(1), 0.0)
         self.nats += float(functional.cross_entropy(self.scale * scores, labels)) * len(labels)
         self.labels += torch.bincount(labels.cpu(), minlength=len(self.labels))
+        self.unscored += torch.bincount(labels[~scored].cpu(), minlength=len(self.labels))
 
     def accuracy(self) -> float:
         return self.hits / int(self.labels.sum())

@@ -102,6 +102,7 @@ EVALUATION: Schema = {
     "classes?": [str],
     "top5?": optional(is_share),
     "confusion?": [[is_count]],
+    "unscored?": [is_count],
     "balanced_accuracy?": is_share,
     "per_class?": [
         {"name": str, "samples": is_count, "precision": is_share, "recall": is_share, "f1": is_share}
