@@ -31,9 +31,10 @@ def test_a_table_is_normalized_by_its_training_rows() -> None:
     np.testing.assert_array_equal(stored(data.test).numpy(), TABLE[:10])
 
 
-def test_a_constant_column_becomes_zero() -> None:
-    table = TABLE.copy()
-    table[:, 2] = 7
+@pytest.mark.parametrize("value", [7.0, 0.1, 1e300])
+def test_a_constant_column_becomes_zero(value: float) -> None:
+    table = TABLE.astype(np.float64)
+    table[:, 2] = value
     data = DataSet.from_arrays(table, LABELS)
     assert bool((data.preprocessing(stored(data.train))[:, 2] == 0).all())
 
@@ -213,3 +214,12 @@ def test_a_column_that_hardly_varies_counts_as_constant() -> None:
     data = DataSet.from_arrays(table, LABELS)
     assert data.preprocessing.std[1] == 1
     assert bool((data.preprocessing(stored(data.train))[:, 1] == 0).all())
+
+
+@pytest.mark.parametrize("split", ["test", "validation"])
+def test_a_value_that_overflows_when_it_is_normalized_is_refused_before_training(split: str) -> None:
+    x, other = TABLE.astype(np.float64), TABLE[:10].astype(np.float64)
+    other[3, 1] = 1e300
+    arrays: dict[str, Any] = {f"x_{split}": other, f"y_{split}": LABELS[:10]}
+    with pytest.raises(UserError, match=r"Column 1 of the table holds 1e\+300, which is far too large"):
+        DataSet.from_arrays(x, LABELS, **arrays)

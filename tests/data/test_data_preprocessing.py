@@ -44,7 +44,7 @@ def test_json_round_trip() -> None:
 def test_nan_and_overflow_are_refused(value: float) -> None:
     x = torch.zeros(1, 3, 4, 4, dtype=torch.float64)
     x[0, 1, 2, 3] = value
-    with pytest.raises(UserError, match="1 values"):
+    with pytest.raises(UserError, match="1 of 48 input values are NaN"):
         COLOR(x)
 
 

@@ -15,7 +15,7 @@ from hff.data.examples import Examples, JoinedExamples
 from hff.data.preprocessing import Preprocessing
 from hff.data.raw import CARVED, GIVEN, RawData
 from hff.data.splits import carve_validation
-from hff.data.statistics import brightness_range, channel_statistics, fingerprint
+from hff.data.statistics import brightness_range, channel_statistics, fingerprint, refuse_huge_values
 from hff.errors import UserError
 
 
@@ -183,13 +183,17 @@ class DataSet:
         augmentation = Augmentation.named(augment, default_augmentation or Augmentation.none())
         if len(raw.in_shape) != 3 and augmentation != Augmentation.none():
             raise UserError(f"A table cannot be augmented by {augment!r}; choose 'none'.")
+        preprocessing = Preprocessing(mean, std, raw.scale, raw.in_shape, raw.margin)
+        held_out = carved if raw.validation is None else raw.validation
+        for examples in (train, held_out, raw.test):
+            refuse_huge_values(examples, mean, std)
         return cls(
             name=name,
             classes=raw.classes,
             in_shape=raw.in_shape,
-            preprocessing=Preprocessing(mean, std, raw.scale, raw.in_shape, raw.margin),
+            preprocessing=preprocessing,
             train=train,
-            validation=carved if raw.validation is None else raw.validation,
+            validation=held_out,
             test=raw.test,
             augmentation=augmentation,
             origins={"validation": CARVED if raw.validation is None else GIVEN, **raw.origins},

@@ -42,7 +42,9 @@ class Preprocessing:
         result = (x.to(kind) * factor).add_(offset).float()
         if x.is_floating_point() and not bool(torch.isfinite(result).all()):
             wrong = int((~torch.isfinite(result)).sum())
-            raise UserError(f"{wrong} values of the input are NaN, infinite or far too large; replace them.")
+            raise UserError(
+                f"{wrong} of {result.numel()} input values are NaN, infinite or far too large; replace them."
+            )
         return result
 
     def read_image(self, path: Path | str) -> Tensor:

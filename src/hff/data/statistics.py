@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from hff.data.examples import Examples, TensorExamples
+from hff.errors import UserError
 
 CHUNK = 128
 """The number of examples that are processed at a time."""
@@ -60,6 +61,21 @@ def fingerprint(splits: Sequence[Examples | None]) -> str:
     return state.hexdigest()
 
 
+def refuse_huge_values(examples: Examples | None, mean: Sequence[float], std: Sequence[float]) -> None:
+    """Refuses a table with values that overflow when they are normalized with this mean and deviation."""
+    if not isinstance(examples, TensorExamples) or examples.x.ndim != 2:
+        return
+    middle, spread = torch.tensor([mean, std], dtype=torch.float64)
+    for x in examples.in_order(CHUNK):
+        rows, columns = torch.nonzero(~(x / spread - middle / spread).float().isfinite(), as_tuple=True)
+        if len(rows):
+            value = float(x[rows[0], columns[0]])
+            raise UserError(
+                f"Column {int(columns[0])} of the table holds {value:g}, which is far too large beside "
+                "its other values; rescale the column, or remove the row."
+            )
+
+
 def _of_floats(values: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation of each row of values [C, N] in float64, large or small."""
     mean, std = values.mean(1), values.std(1, correction=0)
@@ -70,6 +86,9 @@ def _of_floats(values: Tensor) -> tuple[Tensor, Tensor]:
         largest = values[row].abs().max()
         scaled = values[row] / largest
         mean[row], std[row] = scaled.mean() * largest, scaled.std(correction=0) * largest
+    # The mean of a constant row may differ from its value by a rounding error, which can be huge.
+    constant = values.amax(1) == values.amin(1)
+    mean, std = torch.where(constant, values[:, 0], mean), torch.where(constant, 0.0, std)
     # The inverse of a standard deviation below the smallest normal number is infinite.
     return mean, torch.where(std < torch.finfo(torch.float64).tiny, 0.0, std)
 
