@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -246,16 +245,29 @@ def test_wide_tables_fit_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     assert sum(line.count("word") for line in lines) == 40
 
 
-def test_ascii_output_is_not_an_error() -> None:
-    for what in ("methods", "datasets", "recipes"):
-        done = subprocess.run(
-            [sys.executable, "-m", "hff", "list", what],
-            env={**os.environ, "PYTHONIOENCODING": "ascii"},
-            capture_output=True,
-            check=False,
-        )
-        assert (done.returncode, done.stderr) == (0, b"")
-        assert done.stdout.isascii()
+@pytest.mark.parametrize(
+    "command",
+    [
+        "list methods",
+        "list networks",
+        "list datasets",
+        "list recipes",
+        "data list",
+        "train",
+        "predict",
+        "eval",
+    ],
+)
+def test_ascii_output_is_not_an_error(
+    command: str, run: Path, group: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"train": [*TINY], "predict": [str(run), str(run)], "eval": [str(group)]}
+    output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", output)
+    assert main([*command.split(), *given.get(command, [])]) == 0
+    printed = output.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
+    assert printed
+    assert command != "eval" or "mean ~ standard deviation" in printed
 
 
 def test_an_interrupt_during_imports_is_one_line() -> None:

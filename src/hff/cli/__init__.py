@@ -1,5 +1,6 @@
 """The command `hff`. Slow imports happen inside the verbs, so that help is fast."""
 
+import codecs
 import errno
 import os
 import signal
@@ -9,6 +10,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TextIO
 
+from hff.cli.output import BARS
 from hff.cli.parsing import UsageError
 from hff.errors import UserError, unknown
 
@@ -45,6 +47,9 @@ OUT_OF_MEMORY = (
     "Storage size calculation overflow",
 )
 """Parts of the messages with which torch says that there is not enough memory."""
+
+IN_ASCII = {**dict(zip(BARS, "_.-:=+*#", strict=True)), "±": "~", "…": "<"}
+"""What an output that only knows ASCII shows instead of these characters."""
 
 _interrupted = False
 
@@ -86,10 +91,20 @@ def _prepare(is_process: bool) -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             # A terminal that only knows ASCII gets a replacement instead of an error.
-            stream.reconfigure(errors="replace")
+            stream.reconfigure(errors="hff.ascii")
     if is_process:
         warnings.showwarning = _show_warning
         signal.signal(signal.SIGINT, _interrupt)
+
+
+def _to_ascii(error: UnicodeError) -> tuple[str, int]:
+    """Replaces each character that a stream cannot encode by one that it can, so tables stay aligned."""
+    assert isinstance(error, UnicodeEncodeError)
+    text = error.object[error.start : error.end]
+    return "".join(IN_ASCII.get(character, "?") for character in text), error.end
+
+
+codecs.register_error("hff.ascii", _to_ascii)
 
 
 def _interrupt(number: int, frame: object) -> None:

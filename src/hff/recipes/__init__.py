@@ -26,10 +26,9 @@ def read(name: str) -> dict[str, Any]:
         text = read_text(path, LARGEST_YAML, f"The recipe {name}")
         return {"name": path.stem, **parse(text, name)}
     if name not in _names() and (path.suffix or path.exists() or len(path.parts) > 1):
-        option = "npz --data.path" if path.suffix == ".npz" else "folder --data.path"
         raise UserError(
             f"{name} is not a recipe, which is a name or a YAML file; to train on your own data, use "
-            f"`--data {option} {name}`."
+            f"{_own_data(path)}."
         )
     if name not in _names():
         raise unknown("recipe", name, _names())
@@ -46,6 +45,15 @@ def parse(text: str, source: str) -> dict[str, Any]:
             f"{source} must contain settings such as `epochs: 15`, not a {type(settings).__name__}."
         )
     return settings
+
+
+def _own_data(path: Path) -> str:
+    """The flags for data of the user's own that is in a path."""
+    if path.suffix == ".npz":
+        return f"`--data npz --data.path {path}`"
+    if path.is_dir():
+        return f"`--data folder --data.path {path}`"
+    return "`--data folder --data.path FOLDER` (images) or `--data npz --data.path FILE` (arrays)"
 
 
 def _names() -> list[str]:
