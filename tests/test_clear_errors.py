@@ -105,6 +105,48 @@ def test_data_that_do_not_match_the_method_are_refused(digits: DataSet) -> None:
         hff.fit(other_shape, digits, hff.Settings())
 
 
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (
+            torch.zeros(2, 1, 8, 8),
+            torch.tensor([3, 77]),
+            "must be 0 to 9, the classes of the method, not 3 to 77",
+        ),
+        (
+            torch.zeros(2, 1, 8, 8),
+            torch.tensor([3.0, 7.0]),
+            "one integer for each of 2 samples, not torch.float32",
+        ),
+        (
+            torch.zeros(2, 1, 8, 8),
+            torch.tensor([3]),
+            r"one integer for each of 2 samples, not torch.int64 \[1\]",
+        ),
+        (torch.zeros(2, 1, 8, 8).double(), torch.tensor([3, 7]), "not torch.float64"),
+    ],
+)
+def test_a_batch_that_does_not_fit_the_method_is_refused(x: Tensor, y: Tensor, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        hff.Trainer(mlp()).step(hff.Batch(x, y))
+
+
+def test_objects_of_another_type_are_refused(digits: DataSet) -> None:
+    anything: Any = "digits"
+    network = hff.create_network("mlp", (4,), 3, widths=(5,))
+    for call, message in (
+        (lambda: hff.evaluate(mlp(), anything), "evaluate takes a DataSet"),
+        (lambda: hff.evaluate(anything, digits), "evaluate takes a method"),
+        (lambda: hff.create_method("hff", anything, 3), "must come from create_network; it is 'digits'"),
+        (lambda: hff.create_method("hff", network, anything), "classes must be a whole number, not 'digits'"),
+        (lambda: hff.Trainer(mlp()).step(anything), r"takes hff.Batch\(x, y\), not a str"),
+        (lambda: hff.load_method(None), "given by the path of its folder, not by None"),  # type: ignore[arg-type]
+        (lambda: hff.load_data(None), "must be a string, not None"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(UserError, match=message):
+            call()
+
+
 def test_a_seed_is_a_whole_number(digits: DataSet) -> None:
     seed: Any = "a"
     with pytest.raises(UserError, match="seed must be a whole number"):

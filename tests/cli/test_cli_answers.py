@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterable
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from PIL.Image import DecompressionBombWarning
 from sklearn.metrics import balanced_accuracy_score, precision_recall_fscore_support
 
 from hff.cli import main
@@ -268,6 +270,24 @@ def test_ascii_output_is_not_an_error(
     printed = output.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
     assert printed
     assert command != "eval" or "mean ~ standard deviation" in printed
+
+
+def test_a_warning_is_one_line_and_those_of_pillow_about_large_images_are_not_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["hff", "--version"])
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    with warnings.catch_warnings():
+        warnings.resetwarnings()
+        main()
+        warnings.warn(
+            "Image size (100000000 pixels) exceeds limit of 89478485 pixels, could be ...",
+            DecompressionBombWarning,
+            stacklevel=1,
+        )
+        warnings.warn("Something else.", UserWarning, stacklevel=1)
+    assert capsys.readouterr().err == "hff: Something else.\n"
 
 
 def test_an_interrupt_during_imports_is_one_line() -> None:

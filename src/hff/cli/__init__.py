@@ -94,6 +94,8 @@ def _prepare(is_process: bool) -> None:
             stream.reconfigure(errors="hff.ascii")
     if is_process:
         warnings.showwarning = _show_warning
+        # Pillow warns about images that are too large; they are refused by name.
+        warnings.filterwarnings("ignore", r"Image size \(\d+ pixels\) exceeds limit")
         signal.signal(signal.SIGINT, _interrupt)
 
 

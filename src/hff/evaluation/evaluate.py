@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hff import functional
 from hff.data import Batches, DataSet, Examples
-from hff.errors import UserError, unknown
+from hff.errors import UserError, require, unknown
 from hff.evaluation.accuracy import evaluation_mode, hits, is_scored
 from hff.evaluation.calibration import Calibration, calibrate
 from hff.methods import Method
@@ -120,6 +120,8 @@ def evaluate(
         calibration: the scales of the layers. By default, they are fitted with `calibrate`.
     """
     device = torch.device(device)
+    require(isinstance(method, Method), f"evaluate takes a method, such as load_method(run), not {method!r}.")
+    require(isinstance(data, DataSet), f"evaluate takes a DataSet, such as load_data('mnist'), not {data!r}.")
     method.check_data(data.in_shape, len(data.classes), data.name)
     examples = _examples(data, split)
     method.to(device)

@@ -367,6 +367,8 @@ def create_method(name: str, network: Network, classes: int, *, seed: int = 0, *
     """A method on new blocks, initialized by the seed alone; torch's global generator is left unchanged."""
     cls = methods.find(name)
     options = parse_options(cls, options, f"method {name!r}")
+    require(isinstance(network, Network), f"The network must come from create_network; it is {network!r}.")
+    require(isinstance(classes, int), f"The number of classes must be a whole number, not {classes!r}.")
     if reason := cls.unsupported_reason(network, classes) or network.too_large():
         raise UserError(reason)
     with torch.random.fork_rng(devices=[]):

@@ -92,6 +92,8 @@ class Run:
     @classmethod
     def open(cls, folder: Path | str) -> "Run":
         """An existing run."""
+        if not isinstance(folder, str | Path):
+            raise UserError(f"A run is given by the path of its folder, not by {folder!r}.")
         if not cls.exists(folder):
             raise UserError(f"{folder} is not a run folder: it has no {CONFIG}.")
         return cls(folder)

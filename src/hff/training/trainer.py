@@ -74,6 +74,9 @@ class Trainer:
             learning_rate: the learning rate of this step; None means the one in the settings.
         """
         rate = self.settings.learning_rate if learning_rate is None else learning_rate
+        if self.steps == 0:
+            # Only once, because reading the labels waits for the device.
+            check_batch(self.method, batch)
         if not batch.key:
             batch = replace(batch, key=(self.seed, self.stage.name, 0, self.steps))
         self.method.enter(self.stage)
@@ -127,6 +130,23 @@ class Trainer:
         if self.settings.precision == "float32":
             return contextlib.nullcontext()
         return torch.autocast(batch.x.device.type, dtype=torch.bfloat16)
+
+
+def check_batch(method: Method, batch: Batch) -> None:
+    """Refuses a batch whose inputs or labels do not fit the method."""
+    if not isinstance(batch, Batch):
+        raise UserError(f"A step takes hff.Batch(x, y), not a {type(batch).__name__}.")
+    if not batch.depth:
+        method.check_inputs(batch.x)
+    y = batch.y
+    if y.is_floating_point() or y.ndim != 1 or len(y) != len(batch.x):
+        given = f"{y.dtype} {list(y.shape)}"
+        raise UserError(f"The labels must be one integer for each of {len(batch.x)} samples, not {given}.")
+    if len(y) and not 0 <= int(y.min()) <= int(y.max()) < method.classes:
+        raise UserError(
+            f"The labels must be 0 to {method.classes - 1}, the classes of the method, not {int(y.min())} to "
+            f"{int(y.max())}."
+        )
 
 
 def untrained_parameters(method: Method, stages: Sequence[Stage]) -> str | None:
