@@ -39,6 +39,8 @@ RIVALS: dict[str, tuple[tuple[int, ...], dict[str, object]]] = {
     "vgg5": ((3, 16, 16), {"width_factor": 1 / 32}),
 }
 """Networks made for single methods; only the test of resuming trains them with all methods."""
+FEWER_STEPS: dict[str, dict[str, object]] = {"noprop_dt": {"steps": 2}}
+"""Options for the slowest tests: each step of NoProp is a network of its own, and two are as good as ten."""
 TYPICAL = ["mlp", "cnn", "vgg11", "resnet"]
 CLASSES = 4
 
@@ -75,7 +77,8 @@ def batches(net: Network, count: int, size: int = 6) -> list[Batch]:
 def test_two_steps_resume_bit_exactly(name: str, net: str) -> None:
     table = small(net)
     settings = Settings(learning_rate=1e-2, epochs=2)
-    straight = create_method(name, table, CLASSES, seed=3)
+    options = FEWER_STEPS.get(name, {})
+    straight = create_method(name, table, CLASSES, seed=3, **options)
     before = copy.deepcopy(straight.state_dict())
     trainer = Trainer(straight, settings)
     for stage in straight.stages(2):
@@ -83,7 +86,7 @@ def test_two_steps_resume_bit_exactly(name: str, net: str) -> None:
         trainer.begin(stage)
         trainer.prepare([first, second])
         trainer.step(first)
-        resumed = create_method(name, table, CLASSES, seed=99)
+        resumed = create_method(name, table, CLASSES, seed=99, **options)
         resumed.load_state_dict(copy.deepcopy(straight.state_dict()))
         again = Trainer(resumed, settings, stage=stage)
         state = trainer.optimizers.state()
@@ -286,7 +289,8 @@ def test_learns_digits(name: str, digits: DataSet) -> None:
     net = create_network("mlp", digits.in_shape, 10, widths=(64, 64))
     if methods[name].unsupported_reason(net, 10):
         net = create_network("cnn", digits.in_shape, 10, channels=(30, 60))
-    summary = fit(create_method(name, net, 10), digits, Settings(epochs=6, batch_size=32, learning_rate=3e-3))
+    method = create_method(name, net, 10, **FEWER_STEPS.get(name, {}))
+    summary = fit(method, digits, Settings(epochs=6, batch_size=32, learning_rate=3e-3))
     assert summary["read_out_accuracy"] > 0.8
 
 

@@ -70,7 +70,7 @@ OPTIONS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "ff hard negatives": ("ff", {"negatives": "hard"}, {}),
     "ffcm two stages": ("ffcm", {"views": 2, "head_epochs": 0.4}, {}),
     "cwconv overlapping stages": ("cwconv", {"ends": (0.34, 0.67)}, {}),
-    "noprop": ("noprop_dt", {"steps": 3, "embedding": "prototype", "blocks_per_step": 2}, {}),
+    "noprop": ("noprop_dt", {"steps": 2, "embedding": "prototype", "blocks_per_step": 2}, {}),
     "hebb greedy and linear": ("hebb", {"layer_order": "greedy", "read_out_rule": "linear"}, {}),
     "softhebb": ("softhebb", {"block_batch_size": 100, "block_epochs": 1}, {}),
     "dll learned feedback": ("dll", {"feedback": "learned"}, {}),
@@ -95,7 +95,8 @@ def test_a_run_interrupted_at_any_step_resumes_bit_identically(
     name, options, settings = OPTIONS[case]
     chosen = replace(SETTINGS, **settings)
     straight = Run.create(tmp_path / "straight", {}, digits)
-    fit(method_for(digits, name, **options), digits, chosen, run=straight)
+    # Checkpoints do not change a training, so the uninterrupted one needs few.
+    fit(method_for(digits, name, **options), digits, replace(chosen, checkpoint_seconds=60.0), run=straight)
 
     stopped = Run.create(tmp_path / "stopped", {}, digits)
     saves = {"left": 0}
@@ -147,29 +148,25 @@ KILLED = """
     folder = Path(sys.argv[1])
     run = Run.open(folder) if (folder / "config.yaml").exists() else Run.create(folder, {}, data)
     print("ready", flush=True)
-    settings = Settings(epochs=12, batch_size=32, checkpoint_seconds=0.0)
+    settings = Settings(epochs=8, batch_size=32, checkpoint_seconds=0.0)
     fit(create_method("hff", net, 10, seed=0), data, settings, run=run)
 """
 
 
 def test_a_run_killed_while_saving_resumes_bit_identically(digits: DataSet, tmp_path: Path) -> None:
     """A checkpoint is written after every step, so the process is likely to be killed while saving."""
-    settings = Settings(epochs=12, batch_size=32)
+    settings = Settings(epochs=8, batch_size=32)
     straight = Run.create(tmp_path / "straight", {}, digits)
     fit(method_for(digits), digits, settings, run=straight)
     script = tmp_path / "train.py"
     script.write_text(textwrap.dedent(KILLED))
     folder = tmp_path / "killed"
-    kills = 0
-    for wait in (0.3, 0.5):
-        process = subprocess.Popen([sys.executable, script, folder], stdout=subprocess.PIPE, text=True)
+    with subprocess.Popen([sys.executable, script, folder], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        time.sleep(wait)
-        kills += process.poll() is None
+        time.sleep(0.4)
+        assert process.poll() is None, "the training finished before it could be killed"
         process.kill()
-        process.wait()
-    assert kills, "the training finished before it could be killed"
     run = Run.open(folder)
     fit(method_for(digits), digits, settings, run=run)
     assert_same(straight, run)

@@ -14,7 +14,7 @@ from hff.data import DataSet
 from hff.errors import UserError
 from hff.methods import create_method
 from hff.networks import create_network
-from hff.training import Run, checkpoint
+from hff.training import Run, checkpoint, lock
 from hff.training.plan import Position
 from hff.training.run import with_current_names
 
@@ -183,11 +183,12 @@ def test_two_processes_cannot_train_one_run(run: Run) -> None:
 
 
 def test_a_lock_does_not_outlive_a_killed_process(run: Run) -> None:
+    # The module alone, because importing the whole package takes seconds.
     code = (
-        "import os, sys, pathlib; from hff.training.lock import FolderLock\n"
+        "import runpy, sys, pathlib; FolderLock = runpy.run_path(sys.argv[2])['FolderLock']\n"
         "FolderLock(pathlib.Path(sys.argv[1])).__enter__(); print('locked', flush=True); sys.stdin.read()"
     )
-    command = [sys.executable, "-c", code, str(run.folder)]
+    command = [sys.executable, "-c", code, str(run.folder), lock.__file__]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "locked\n"
