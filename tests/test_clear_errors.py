@@ -10,7 +10,8 @@ from torch import Tensor, nn
 import hff
 from hff.data import DataSet
 from hff.errors import UserError
-from hff.methods import LocalMethod, MethodInfo
+from hff.methods import LocalMethod, MethodInfo, methods
+from hff.training.optimizers import Optimizers
 
 CLASSES = 10
 
@@ -189,8 +190,31 @@ def test_a_training_that_ends_at_chance_says_so(digits: DataSet) -> None:
         hff.fit(method, digits, hff.Settings(epochs=1, learning_rate=1e-12))
 
 
-def test_every_method_trains_with_sgd() -> None:
-    for name in ("ffcl", "noprop_dt", "tff"):
-        method = mlp(name)
-        trainer = hff.Trainer(method, hff.Settings(optimizer="sgd", learning_rate=1e-3))
-        trainer.step(hff.Batch(torch.randn(6, 1, 8, 8), torch.arange(6) % CLASSES))
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_every_method_trains_with_sgd(momentum: float) -> None:
+    settings = hff.Settings(optimizer="sgd", learning_rate=1e-3, momentum=momentum)
+    for name in methods:
+        network = hff.create_network("mlp", (1, 8, 8), CLASSES, widths=(16, 16))
+        if methods[name].unsupported_reason(network, CLASSES):
+            network = hff.create_network("cnn", (1, 8, 8), CLASSES, channels=(10, 10))
+        trainer = hff.Trainer(hff.create_method(name, network, CLASSES), settings)
+        trainer.prepare([batch := hff.Batch(torch.randn(6, 1, 8, 8), torch.arange(6) % CLASSES)])
+        # In some methods, a parameter gets its first gradient in a later step than the others.
+        for _ in range(4):
+            trainer.step(batch)
+
+
+def test_momentum_that_starts_later_is_that_of_a_parameter_alone() -> None:
+    method = mlp("backprop")
+    optimizers = Optimizers(
+        method, method.stages(1)[0], hff.Settings(optimizer="sgd", momentum=0.9, learning_rate=0.1)
+    )
+    early, late = list(method.parameters())[:2]
+    (group,) = method.parameter_groups(method.stages(1)[0])
+    before = late.detach().clone()
+    for step in range(3):
+        early.grad = torch.ones_like(early)
+        late.grad = torch.ones_like(late) if step else None
+        optimizers.step(group, 0.1)
+    # The gradient, then the gradient and 0.9 of the step before.
+    torch.testing.assert_close(late.detach(), before - 0.1 * (1 + 1.9))

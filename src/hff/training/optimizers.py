@@ -48,6 +48,8 @@ class Optimizers:
         if self.settings.clip:
             parameters = [p for torch_group in optimizer.param_groups for p in torch_group["params"]]
             nn.utils.clip_grad_norm_(parameters, self.settings.clip)
+        if isinstance(optimizer, torch.optim.SGD) and self.settings.momentum:
+            _start_momentum(optimizer)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
@@ -86,6 +88,19 @@ def _optimizer(groups: list[dict[str, object]], settings: Settings) -> torch.opt
     if settings.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=rate, momentum=momentum, fused=_fused(groups))
     return torch.optim.RMSprop(groups, lr=rate, eps=settings.epsilon, momentum=momentum)
+
+
+def _start_momentum(optimizer: torch.optim.SGD) -> None:
+    """Starts the momentum of parameters that get their first gradient later than others of their group.
+
+    The fused kernel fails if only some parameters have a momentum. From zero, the first step is the same as
+    without one.
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    new = [p for p in parameters if optimizer.state[p].get("momentum_buffer") is None]
+    if len(new) < len(parameters):
+        for parameter in new:
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
 def _fused(groups: list[dict[str, object]]) -> bool:
