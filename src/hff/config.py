@@ -12,7 +12,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from hff.errors import UserError, unknown
+from hff.errors import UserError, quoted, unknown
 
 TRUE = frozenset({"true", "yes", "on", "1"})
 FALSE = frozenset({"false", "no", "off", "0"})
@@ -42,7 +42,7 @@ class Field:
         try:
             return convert(value, self.type)
         except Mismatch:
-            raise UserError(f"{key} must be {describe(self.type)}, not {value!r}.") from None
+            raise UserError(f"{key} must be {describe(self.type)}, not {quoted(value)}.") from None
 
 
 def fields_of(source: Callable[..., Any], hidden: Iterable[str] = ()) -> list[Field]:

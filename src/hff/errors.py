@@ -6,6 +6,9 @@ from difflib import get_close_matches
 MOST_NAMES = 24
 """A longer list of valid names is cut in messages."""
 
+LONGEST_VALUE = 200
+"""A longer value is cut in messages."""
+
 
 class UserError(Exception):
     """A mistake that the user can fix. The message is one sentence that says what is wrong and what to do."""
@@ -15,6 +18,12 @@ def require(condition: bool, message: str) -> None:
     """Raises a `UserError` with the message unless the condition holds."""
     if not condition:
         raise UserError(message)
+
+
+def quoted(value: object) -> str:
+    """A value as it is shown in messages: cut if it is long, because a damaged file can hold anything."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
 
 
 def unknown(kind: str, name: str, valid: Iterable[str]) -> UserError:
@@ -28,4 +37,4 @@ def unknown(kind: str, name: str, valid: Iterable[str]) -> UserError:
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES + 1 else ""
     choices = ", ".join(names[:MOST_NAMES] if more else names)
     hint = f"did you mean {near[0]!r}?" if near else f"choose one of: {choices}{more}."
-    return UserError(f"Unknown {kind} {name!r}; {hint}")
+    return UserError(f"Unknown {kind} {quoted(name)}; {hint}")

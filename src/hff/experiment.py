@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from hff.config import Field, fields_of, resolve, to_builtin
 from hff.data import DataSet, datasets, load_data
-from hff.errors import UserError, unknown
+from hff.errors import UserError, quoted, unknown
 from hff.evaluation import calibrate
 from hff.methods import Method, create_method, methods
 from hff.networks import create_network, networks
@@ -75,8 +75,8 @@ class Experiment:
         obsolete = _obsolete_settings(config)
         if obsolete:
             raise UserError(
-                f"{folder} was written by an older version of hff: the setting {obsolete[0]!r} no longer "
-                "exists; train again, or install that version to use this folder."
+                f"{folder} was written by an older version of hff: the setting {quoted(obsolete[0])} no "
+                "longer exists; train again, or install that version to use this folder."
             )
         return cls.from_mapping(config)
 
@@ -180,7 +180,7 @@ def select(part: str, given: Any) -> Selection:
     options = _as_mapping(part, given)
     name = options.pop("name")
     if not isinstance(name, str):
-        raise UserError(f"The name of the {PARTS[part].kind} must be text, not {name!r}.")
+        raise UserError(f"The name of the {PARTS[part].kind} must be text, not {quoted(name)}.")
     PARTS[part].registry.find(name)
     return Selection(name, resolve(PARTS[part].fields(name), options, prefix=f"{part}."))
 
@@ -200,7 +200,7 @@ def _as_mapping(part: str, given: Any, default: str | None = "") -> dict[str, An
     if given is None or isinstance(given, str):
         given = {"name": given} if given else {}
     if not isinstance(given, Mapping):
-        raise UserError(f"{part} must be a name, or a mapping with a name and options, not {given!r}.")
+        raise UserError(f"{part} must be a name, or a mapping with a name and options, not {quoted(given)}.")
     return dict(given) if default is None else {"name": default or PARTS[part].default, **given}
 
 

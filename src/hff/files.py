@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from hff.errors import UserError
+from hff.errors import UserError, quoted
 
 LARGEST_FILE = 64 * 2**20
 """The default bound on the size of a file in bytes."""
@@ -111,7 +112,8 @@ def read_text(path: Path, limit: int = LARGEST_FILE, source: str | None = None) 
         if about.st_size > limit:
             raise UserError(f"{source} has {about.st_size:,} bytes, but at most {limit:,} are possible.")
         with path.open("rb") as file:
-            text = file.read(limit + 1).decode("utf-8")
+            # Not `read(limit)`, which would allocate that much memory for the smallest file.
+            text = file.read(min(limit, os.fstat(file.fileno()).st_size)).decode("utf-8")
     except OSError as error:
         raise UserError(f"{source} cannot be read: {error.strerror or error}.") from None
     except UnicodeDecodeError as error:
@@ -148,7 +150,7 @@ def check(content: Any, schema: Schema, source: str) -> None:
     """Raises an error that names the first part of the content that does not match the schema."""
     place = mismatch(content, schema)
     if place is not None:
-        raise UserError(f"{source} is damaged: {place!r} is missing or has a wrong value.")
+        raise UserError(f"{source} is damaged: {quoted(place)} is missing or has a wrong value.")
 
 
 def read_yaml(path: Path) -> Any:

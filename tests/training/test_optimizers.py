@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from hff.errors import UserError
 from hff.methods import Method, MethodInfo, ParameterSet, Stage
 from hff.networks import create_network
 from hff.training import Settings
@@ -100,3 +101,48 @@ def test_with_a_large_epsilon_steps_are_proportional_to_the_gradient(method: Met
 
     assert moved(1e-8, 1e-3) == pytest.approx(moved(1e-8, 1e-2), rel=1e-3)
     assert moved(1.0, 1e-2) == pytest.approx(10 * moved(1.0, 1e-3), rel=0.02)
+
+
+def trained(method: Method, optimizer: str, momentum: float = 0.9) -> Optimizers:
+    settings = Settings(optimizer=optimizer, momentum=momentum)  # type: ignore[arg-type]
+    optimizers = Optimizers(method, method.stages(1)[0], settings)
+    for parameter in method.block(1).parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizers.step("block1", 0.1)
+    return optimizers
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd", "rmsprop"])
+def test_the_state_is_restored(method: Method, optimizer: str, momentum: float) -> None:
+    state = trained(method, optimizer, momentum).state()
+    settings = Settings(optimizer=optimizer, momentum=momentum)  # type: ignore[arg-type]
+    again = Optimizers(method, method.stages(1)[0], settings)
+    again.load_state(state)
+    restored = again.state()
+    assert restored.keys() == state.keys()
+    assert all(torch.equal(restored[key], value) for key, value in state.items())
+
+
+BIAS = "block1/blocks.1.affine.bias/"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({BIAS + "step": None}, "bias/step is missing"),
+        ({BIAS + "exp_avg": torch.zeros(3)}, r"has the shape \[3\]"),
+        ({BIAS + "exp_avg": torch.zeros(5, dtype=torch.int64)}, "a number format that is wrong"),
+        ({BIAS + "square_avg": torch.zeros(5)}, "square_avg' is not part of it"),
+        ({"block1/blocks.9.bias/step": torch.zeros(())}, "blocks.9.bias/step' is not part of it"),
+        ({"block1/": torch.zeros(())}, "'block1/' is not part of it"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused(
+    method: Method, change: dict[str, Tensor | None], words: str
+) -> None:
+    optimizers = trained(method, "adam")
+    changed = {**optimizers.state(), **change}
+    again = Optimizers(method, method.stages(1)[0], Settings())
+    with pytest.raises(UserError, match=f"The checkpoint does not fit the optimizer: .*{words}"):
+        again.load_state({key: value for key, value in changed.items() if value is not None})

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hff.data.examples import TensorExamples
 from hff.data.raw import RawData
-from hff.errors import UserError
+from hff.errors import UserError, quoted
 
 Array = npt.NDArray[Any]
 ArrayLike = Array | Tensor | Sequence[Any]
@@ -118,7 +118,7 @@ def _classes(
     """The index of each label, and the names of the classes."""
     distinct = set(labels)
     if len(distinct) < 2:
-        raise UserError(f"{name} holds one class only ({labels[0]}); at least two are needed.")
+        raise UserError(f"{name} holds one class only ({quoted(labels[0])}); at least two are needed.")
     if classes is None:
         try:
             classes = sorted(distinct)  # type: ignore[type-var]
@@ -129,7 +129,7 @@ def _classes(
     elif all(isinstance(label, int) for label in labels) and all(isinstance(one, str) for one in classes):
         return {i: i for i in range(len(classes))}, tuple(map(str, classes))
     if len(set(classes)) != len(classes):
-        raise UserError(f"classes must name each class once, not {list(classes)}.")
+        raise UserError(f"classes must name each class once, not {quoted(list(classes))}.")
     return {label: i for i, label in enumerate(classes)}, tuple(map(str, classes))
 
 
@@ -137,8 +137,8 @@ def _encoded(labels: list[Hashable], index: dict[Hashable, int], name: str) -> T
     """The class of each label, int64 [N]."""
     wrong = next((label for label in labels if label not in index), None)
     if wrong is not None:
-        known = ", ".join(map(repr, list(index)[:10])) + (", ..." if len(index) > 10 else "")
-        raise UserError(f"{name} holds the label {wrong!r}, which is not one of the classes ({known}).")
+        known = ", ".join(map(quoted, list(index)[:10])) + (", ..." if len(index) > 10 else "")
+        raise UserError(f"{name} holds the label {quoted(wrong)}, which is not one of the classes ({known}).")
     return torch.tensor([index[label] for label in labels], dtype=torch.int64)
 
 

@@ -5,8 +5,18 @@ import math
 import torch
 from torch import Tensor, nn
 
+from hff.errors import UserError, quoted
 from hff.methods import Method, Stage
 from hff.training.settings import Settings
+
+STEP, MOMENTUM = "step", "momentum_buffer"
+QUANTITIES = {
+    "adam": frozenset({STEP, "exp_avg", "exp_avg_sq"}),
+    "adamw": frozenset({STEP, "exp_avg", "exp_avg_sq"}),
+    "sgd": frozenset({MOMENTUM}),
+    "rmsprop": frozenset({STEP, "square_avg", MOMENTUM}),
+}
+"""What each optimizer stores for a parameter; the momentum only if it is above 0."""
 
 
 class Optimizers:
@@ -66,16 +76,37 @@ class Optimizers:
     def load_state(self, state: dict[str, Tensor]) -> None:
         """The inverse of `state`. Entries of groups that are frozen in this stage are ignored."""
         parameters = {name: parameter for parameter, name in self._names.items()}
+        expected = self._quantities()
         for key, value in state.items():
-            group, name, quantity = key.split("/")
+            group, _, rest = key.partition("/")
             if group not in self._optimizers:
                 continue
-            parameter = parameters[name]
-            optimizer = self._optimizers[group]
+            name, _, quantity = rest.rpartition("/")
+            if name not in parameters or quantity not in expected:
+                raise _misfit(f"{quoted(key)} is not part of it")
+            optimizer, parameter = self._optimizers[group], parameters[name]
+            shape = torch.Size() if quantity == STEP else parameter.shape
+            if value.shape != shape or not value.is_floating_point():
+                raise _misfit(f"{key} has the shape {list(value.shape)} or a number format that is wrong")
             # Kernels that are not fused count their steps on the CPU; all other state is on the device of the
             # parameter.
-            on_device = quantity != "step" or optimizer.defaults.get("fused")
+            on_device = quantity != STEP or optimizer.defaults.get("fused")
             optimizer.state[parameter][quantity] = value.to(parameter.device) if on_device else value
+        for group, optimizer in self._optimizers.items():
+            for parameter, quantities in optimizer.state.items():
+                if missing := expected - quantities.keys():
+                    raise _misfit(f"{group}/{self._names[parameter]}/{min(missing)} is missing")
+
+    def _quantities(self) -> frozenset[str]:
+        """What the optimizer stores for each parameter that it has updated."""
+        unused = frozenset() if self.settings.momentum else {MOMENTUM}
+        return QUANTITIES[self.settings.optimizer] - unused
+
+
+def _misfit(reason: str) -> UserError:
+    return UserError(
+        f"The checkpoint does not fit the optimizer: {reason}; restore the settings that it was trained with."
+    )
 
 
 def _optimizer(groups: list[dict[str, object]], settings: Settings) -> torch.optim.Optimizer:

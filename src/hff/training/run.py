@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from hff.data import DataSet, Preprocessing
-from hff.errors import UserError
+from hff.errors import UserError, quoted
 from hff.evaluation import Calibration
 from hff.files import check, dump_yaml, parse_json, read_json, read_text, read_yaml
 from hff.methods import Method
@@ -308,7 +308,7 @@ def _checked(state: dict[str, Any], path: Path) -> dict[str, Any]:
     if unknown_fields:
         raise UserError(
             f"The state in the checkpoint {path} is damaged: its position has the unknown field "
-            f"{min(unknown_fields)!r}."
+            f"{quoted(min(unknown_fields))}."
         )
     return state
 
