@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,21 @@ def test_files_of_another_size_are_the_users_own(tmp_path: Path) -> None:
     write_mnist(tmp_path / "mnist")
     assert len(load_data("mnist", data_dir=tmp_path, validation=0).train) == 40
     assert not (tmp_path / verification.MEMORY).exists()
+
+
+def test_a_file_of_another_size_beside_published_files_is_damaged(
+    tmp_path: Path, change_source: ChangeSource
+) -> None:
+    folder = tmp_path / "cifar-10-batches-py"
+    write_cifar10(folder)
+    declare(folder, "cifar10", change_source)
+    names = [f"other {i}" for i in range(10)]
+    (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": names}, protocol=2))
+    for _ in range(2):  # the second time, the other files are remembered as verified
+        with pytest.raises(
+            UserError, match=r"batches\.meta is damaged \(the content is not the published one"
+        ):
+            load_data("cifar10", data_dir=tmp_path)
 
 
 def test_each_file_is_verified_once(

@@ -18,7 +18,7 @@ MAX_MEMORY = 10**6
 def damaged_files(source: Source, folder: Path, memory: Path) -> list[Path]:
     """The files of a data set whose content is not the published one.
 
-    Only a file of the published size is compared: others are read as files of the user's own, and the reader
+    If none of the files is a published one, files of other sizes are read as the user's own, and the reader
     checks that they are complete. A file that was verified is not read again until its size or its time of
     change is another one.
 
@@ -28,24 +28,27 @@ def damaged_files(source: Source, folder: Path, memory: Path) -> list[Path]:
         memory: the folder of the file that remembers what was verified.
     """
     verified = _remembered(memory)
-    wrong, added = [], {}
+    wrong, other_sizes, added, any_published = [], [], {}, False
     names = {file.name for file in source.files_in(folder) or ()} | set(source.checksums)
     for file in sorted(folder / name for name in names):
         published = source.published(file.name)
-        if published is None or not file.is_file() or file.stat().st_size != published.size:
+        if published is None or not file.is_file():
             continue
         state = file.stat()
+        if state.st_size != published.size:
+            other_sizes.append(file)
+            continue
         key, mark = str(file.absolute()), f"{published.md5} {state.st_size} {state.st_mtime_ns}"
         if verified.get(key) == mark:
-            continue
-        if checksum(file) == published.md5:
-            added[key] = mark
+            any_published = True
+        elif checksum(file) == published.md5:
+            added[key], any_published = mark, True
         else:
             wrong.append(file)
     if added:
         # Another process may have verified other files in the meantime.
         _remember(memory, _remembered(memory) | added)
-    return wrong
+    return sorted(wrong + other_sizes) if any_published else wrong
 
 
 def _remembered(memory: Path) -> dict[str, str]:
