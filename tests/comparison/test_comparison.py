@@ -297,3 +297,11 @@ def test_two_processes_cannot_run_one_comparison(tmp_path: Path) -> None:
     with first.lock, pytest.raises(UserError, match="Another process is writing to"):
         second.run()
     second.run()
+
+
+def test_a_run_that_another_process_trains_is_not_a_failure(tmp_path: Path) -> None:
+    comparison = Comparison(tmp_path, TINY, ["backprop"], device="cpu")
+    with comparison.run_of("backprop").lock, pytest.raises(UserError, match="Another process is writing to"):
+        comparison.run()
+    assert comparison.run_of("backprop").failure() is None
+    assert comparison.run()[0].failure is None

@@ -21,7 +21,7 @@ from hff.methods import methods
 from hff.trained import evaluate_run
 from hff.training import Listener, Run, pick_device
 from hff.training.checkpoint import write_atomically
-from hff.training.lock import FolderLock
+from hff.training.lock import FolderInUse, FolderLock
 from hff.training.run import write_json
 
 SETTINGS, OLD_SETTINGS = "settings.json", "terms.json"
@@ -198,6 +198,8 @@ class Comparison:
                 resume(run, **machine)
             else:
                 train(self.entrants[name].experiment, run.folder, **machine)
+        except FolderInUse:
+            raise
         except UserError as error:
             # Another attempt would fail at the same place, so the failure is saved as the result.
             run.save_failure(str(error))

@@ -16,6 +16,10 @@ except ImportError:  # Windows
 LOCK = ".lock"
 
 
+class FolderInUse(UserError):
+    """Another process is writing to the folder. Unlike other mistakes, this one may pass by itself."""
+
+
 class FolderLock:
     """Locks a folder while it is entered. The same object can be entered several times.
 
@@ -56,7 +60,7 @@ class FolderLock:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(handle)
-            raise UserError(
+            raise FolderInUse(
                 f"Another process is writing to {self.folder}; wait until it ends, or stop it."
             ) from None
         except OSError:
