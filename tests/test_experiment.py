@@ -241,3 +241,9 @@ def test_a_checkpoint_in_a_stage_that_the_config_does_not_have_is_refused(tmp_pa
     run.save(tensors, {**state, "position": {**state["position"], "stage": 7}})
     with pytest.raises(UserError, match="does not fit its config: it is in stage 8, but the training has 1"):
         resume(run, device="cpu")
+
+
+@pytest.mark.parametrize("name", [{}, ["hff"], 3, None])
+def test_a_saved_name_that_is_not_text_is_refused(name: Any, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="The name of the method must be text"):
+        Experiment.from_saved({"method": {"name": name}}, tmp_path)

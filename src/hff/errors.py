@@ -26,6 +26,12 @@ def quoted(value: object) -> str:
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
 
 
+def shortened(text: str) -> str:
+    """Text as a part of a message: on one line, and cut if it is long."""
+    line = " ".join(text.split()).rstrip(".")
+    return line if len(line) <= LONGEST_VALUE else f"{line[:LONGEST_VALUE]}..."
+
+
 def unknown(kind: str, name: str, valid: Iterable[str]) -> UserError:
     """The error for an unknown name. It suggests the nearest valid name, or lists the valid ones.
 

@@ -211,7 +211,7 @@ def _obsolete_settings(config: Mapping[str, Any]) -> list[str]:
     for part, about in PARTS.items():
         options = _as_mapping(part, config.get(part))
         name = options.pop("name")
-        if name in about.registry:
+        if isinstance(name, str) and name in about.registry:
             names = {field.name for field in about.fields(name)}
             found += [f"{part}.{option}" for option in options if option not in names]
     return found

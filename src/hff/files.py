@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from hff.errors import UserError, quoted
+from hff.errors import UserError, quoted, shortened
 
 LARGEST_FILE = 64 * 2**20
 """The default bound on the size of a file in bytes."""
@@ -141,7 +141,7 @@ def parse_json(text: str, source: str) -> Any:
     except RecursionError:
         raise UserError(f"{source} is damaged: its values are nested too deeply.") from None
     except ValueError as error:
-        raise UserError(f"{source} cannot be read ({_one_line(error)}).") from None
+        raise UserError(f"{source} cannot be read ({shortened(str(error))}).") from None
     _check_plain(content, source)
     return content
 
@@ -167,13 +167,13 @@ def parse_yaml(text: str, source: str) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f" at line {mark.line + 1}" if mark else ""
-        problem = _one_line(getattr(error, "problem", None) or getattr(error, "reason", None) or "")
+        problem = shortened(str(getattr(error, "problem", None) or getattr(error, "reason", None) or ""))
         raise UserError(f"{source} is not valid YAML{place}{f' ({problem})' if problem else ''}.") from None
     except RecursionError:
         raise UserError(f"{source} is not valid: its values are nested too deeply.") from None
     except (ValueError, TypeError, ArithmeticError, LookupError, AttributeError) as error:
         # The constructors of numbers, dates and binary data raise many kinds of errors.
-        raise UserError(f"{source} is not valid YAML ({_one_line(error)}).") from None
+        raise UserError(f"{source} is not valid YAML ({shortened(str(error))}).") from None
     _check_plain(content, source)
     return content
 
@@ -230,8 +230,3 @@ def _is_text(value: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _one_line(error: object) -> str:
-    # Errors of YAML span several lines, but a message is one sentence.
-    return " ".join(str(error).split()).rstrip(".")

@@ -133,3 +133,11 @@ def test_an_image_with_nan_pixels_is_refused(tmp_path: Path) -> None:
 def test_a_network_for_tables_refuses_images(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="rows of 5 numbers"):
         Preprocessing((0.0,), (1.0,), 1.0, (5,)).read_image(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("count", [0, 2, 4])
+def test_mean_and_std_have_one_value_or_one_for_each_channel(count: int) -> None:
+    with pytest.raises(UserError, match=f"one for each of the 3 channels or columns, not {count}"):
+        Preprocessing((0.5,) * count, (0.5,) * 3, 255.0, (3, 4, 4))
+    with pytest.raises(UserError, match="The std of the inputs"):
+        Preprocessing((0.5,), (0.5,) * count, 255.0, (3, 4, 4))

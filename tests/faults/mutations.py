@@ -129,19 +129,16 @@ def huge_number(content: bytes, draw: random.Random) -> bytes:
 
 def replace_token(content: bytes, draw: random.Random) -> bytes:
     """Replaces a word, a number or a text with a hostile value."""
-    found = draw.choice(list(TOKEN.finditer(content)))
-    return content[: found.start()] + draw.choice(HOSTILE) + content[found.end() :]
+    start, end = _token(content, draw)
+    return content[:start] + draw.choice(HOSTILE) + content[end:]
 
 
 def exchange_tokens(content: bytes, draw: random.Random) -> bytes:
     """Exchanges two words, numbers or texts."""
-    tokens = list(TOKEN.finditer(content))
-    one, other = sorted((draw.choice(tokens), draw.choice(tokens)), key=lambda token: token.start())
-    if one.start() == other.start():
+    (a, b), (c, d) = sorted((_token(content, draw), _token(content, draw)))
+    if a == c:
         return remove(content, draw)
-    return b"".join(
-        (content[: one.start()], other[0], content[one.end() : other.start()], one[0], content[other.end() :])
-    )
+    return content[:a] + content[c:d] + content[b:c] + content[a:b] + content[d:]
 
 
 def exchange_keys(content: bytes, draw: random.Random) -> bytes:
@@ -195,6 +192,12 @@ def _chunk(content: bytes, draw: random.Random) -> tuple[int, int]:
     return start, min(len(content), start + draw.choice((1, 2, 4, 16, 64, len(content))))
 
 
+def _token(content: bytes, draw: random.Random) -> tuple[int, int]:
+    """The start and end of a word, a number or a text; of a single byte if there is none."""
+    tokens = [found.span() for found in TOKEN.finditer(content)]
+    return draw.choice(tokens) if tokens else (0, 1)
+
+
 def pickle_payload(marker: Path) -> Mutation:
     """Inserts a call that writes the marker between two instructions of a pickle."""
     calls = (
@@ -228,7 +231,7 @@ def yaml_payload(marker: Path) -> Mutation:
     )
 
     def call_a_tag(content: bytes, draw: random.Random) -> bytes:
-        found = draw.choice(list(TOKEN.finditer(content)))
-        return content[: found.start()] + draw.choice(tags).encode() + content[found.end() :]
+        start, end = _token(content, draw)
+        return content[:start] + draw.choice(tags).encode() + content[end:]
 
     return call_a_tag

@@ -105,3 +105,13 @@ def test_widths_must_be_positive() -> None:
         create_network("vgg11", (3, 32, 32), 10, hidden=0)
     with pytest.raises(UserError, match="width_factor must be above 0, not 0"):
         create_network("vgg11", (3, 32, 32), 10, width_factor=0.0)
+
+
+@pytest.mark.parametrize(
+    ("in_shape", "widths"), [((1, 8, 2**62), (12,)), ((64,), (2**62, 10)), ((64,), (2**40, 2**40))]
+)
+def test_a_network_whose_size_overflows_is_too_large(
+    in_shape: tuple[int, ...], widths: tuple[int, ...]
+) -> None:
+    reason = create_network("mlp", in_shape, 10, widths=widths).too_large()
+    assert reason == "Network 'mlp' has more parameters than any machine can hold; choose a smaller one."

@@ -14,7 +14,7 @@ from hff.comparison.entrants import find_entrants
 from hff.comparison.results import MethodResult, as_csv, as_markdown, ranked, result_of
 from hff.comparison.settings import SCHEMA, ComparisonSettings
 from hff.data import load_data
-from hff.errors import UserError
+from hff.errors import UserError, shortened
 from hff.experiment import resume, train
 from hff.files import read_json
 from hff.methods import methods
@@ -241,9 +241,9 @@ def _read(folder: Path) -> tuple[ComparisonSettings, list[str]] | None:
     try:
         return ComparisonSettings.from_mapping(found[files[path]]), list(found["methods"])
     except UserError as error:
-        reason = str(error).rstrip(".")
+        reason = shortened(str(error))
         raise UserError(
             f"{path} was written by an older version of hff ({reason}); choose another folder."
         ) from None
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is damaged ({error}); choose another folder.") from None
+        raise UserError(f"{path} is damaged ({shortened(str(error))}); choose another folder.") from None

@@ -28,6 +28,15 @@ class Preprocessing:
     """The size to which an image file is scaled before its center is cut out, relative to `size` (ImageNet:
     256/224)."""
 
+    def __post_init__(self) -> None:
+        for name in ("mean", "std"):
+            count = len(getattr(self, name))
+            if count not in (1, self.size[0]):
+                raise UserError(
+                    f"The {name} of the inputs must have one value, or one for each of the {self.size[0]} "
+                    f"channels or columns, not {count}."
+                )
+
     def __call__(self, x: Tensor) -> Tensor:
         """Turns stored values, uint8 or float [B, *size], into float32 of the same shape."""
         if tuple(x.shape[1:]) != self.size:

@@ -350,7 +350,7 @@ def group_name(layer: int) -> str:
 def group_layer(group: str) -> int | None:
     """The layer of a group named by `group_name`; None for a group that does not belong to one block."""
     number = group.removeprefix("block")
-    return int(number) if number.isdigit() else None
+    return int(number) if number.isdecimal() else None
 
 
 methods: Registry[type[Method]] = Registry("method", "hff.methods")

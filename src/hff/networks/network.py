@@ -84,7 +84,12 @@ class Network:
         try:
             with torch.device("meta"):
                 numbers = sum(p.numel() for block in self.blocks() for p in block.parameters())
-        except RuntimeError:
+        except (RuntimeError, TypeError) as error:
+            if "overflow" in str(error).lower():
+                reason = "has more parameters than any machine can hold; choose a smaller one."
+                return f"Network {self.name!r} {reason}"
+            if isinstance(error, TypeError):
+                raise
             return None  # A block of another package computes with values, which the meta device lacks.
         needed = BYTES_PER_PARAMETER * numbers
         if needed <= memory:

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from hff.errors import UserError
+from hff.errors import UserError, shortened
 from hff.files import parse_json
 
 OLD_PREFIX, PREFIX = "optimiser/", "optimizer/"
@@ -95,8 +95,7 @@ def _opened(path: Path) -> Iterator[Any]:
         raise UserError(f"The checkpoint {path} cannot be read ({error.strerror or error}).") from None
     except (SafetensorError, LookupError, ValueError, TypeError, AttributeError, RuntimeError) as error:
         # A damaged header can ask for any number format or shape, and torch refuses them in many ways.
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise UserError(f"The checkpoint {path} is damaged ({reason}); train again.") from None
+        raise UserError(f"The checkpoint {path} is damaged ({shortened(str(error))}); train again.") from None
 
 
 def _state_text(file: Any) -> tuple[str, str | None]:

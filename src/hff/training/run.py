@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from hff.data import DataSet, Preprocessing
-from hff.errors import UserError, quoted
+from hff.errors import UserError, quoted, shortened
 from hff.evaluation import Calibration
 from hff.files import check, dump_yaml, parse_json, read_json, read_text, read_yaml
 from hff.methods import Method
@@ -119,7 +119,11 @@ class Run:
     @property
     def preprocessing(self) -> Preprocessing:
         """The preprocessing of the inputs."""
-        return Preprocessing.from_json(self._read(DATA)["preprocessing"])
+        found = self._read(DATA)["preprocessing"]
+        try:
+            return Preprocessing.from_json(found)
+        except UserError as error:
+            raise UserError(f"{self.folder / DATA} is damaged: {error}") from None
 
     @property
     def brightness(self) -> tuple[float, float] | None:
@@ -271,8 +275,8 @@ class Run:
         if problems:
             more = f", and {len(problems) - 1} more differences" if len(problems) > 1 else ""
             raise UserError(
-                f"The checkpoint of {self.folder} does not fit its config: {problems[0]}{more}; restore the "
-                f"{CONFIG} that it was trained with."
+                f"The checkpoint of {self.folder} does not fit its config: {shortened(problems[0])}{more}; "
+                f"restore the {CONFIG} that it was trained with."
             )
         method.load_state_dict(weights)
 

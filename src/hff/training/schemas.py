@@ -1,5 +1,6 @@
 """The names of the files of a run, and what each of them must contain."""
 
+from math import prod
 from typing import Any
 
 from hff.files import Schema, is_count, is_duration, is_finite, is_positive, is_share, is_size, optional
@@ -15,6 +16,8 @@ CONFIG, METRICS, DATA, ENVIRONMENT, SUMMARY, COST, FAILURE, CALIBRATION = (
     "calibration.json",
 )
 CHECKPOINT = "checkpoint.safetensors"
+LARGEST_INPUT = 2**31
+"""The bound on the numbers of one network input."""
 
 
 def _is_names(value: Any) -> bool:
@@ -22,7 +25,12 @@ def _is_names(value: Any) -> bool:
 
 
 def _is_shape(value: Any) -> bool:
-    return isinstance(value, list) and len(value) > 0 and all(map(is_size, value))
+    return (
+        isinstance(value, list)
+        and len(value) > 0
+        and all(map(is_size, value))
+        and prod(value) <= LARGEST_INPUT
+    )
 
 
 def _is_range(value: Any) -> bool:
@@ -45,16 +53,12 @@ _metrics: Schema = {
 SCHEMAS: dict[str, Schema] = {
     DATA: {
         "name": str,
-        "classes": lambda value: (
-            isinstance(value, list) and bool(value) and all(isinstance(c, str) for c in value)
-        ),
+        "classes": _is_names,
         "preprocessing": {
             "mean": [is_finite],
             "std": [is_positive],
             "scale": is_positive,
-            "size": lambda value: (
-                isinstance(value, list) and bool(value) and all(is_count(n) and n for n in value)
-            ),
+            "size": _is_shape,
             "margin?": is_positive,
         },
         "brightness?": optional(_is_range),
