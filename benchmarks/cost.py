@@ -27,12 +27,12 @@ from hff.bench.cost import (
     Task,
     epoch_seconds,
     interleaved,
-    peak_memory,
     predictions,
     random_batch,
     trained_stages,
     training_steps,
 )
+from hff.bench.memory import peak_memory
 from hff.data import datasets
 from hff.errors import UserError, unknown
 from hff.experiment import PARTS, Experiment, overridden

@@ -1,4 +1,4 @@
-"""The cost of a method: interleaved timing, weighted stages, peak memory, and the benchmark script."""
+"""The cost of a method: interleaved timing, weighted stages, and the benchmark script."""
 
 import csv
 import subprocess
@@ -12,11 +12,9 @@ from types import ModuleType
 import pytest
 import torch
 
-from hff.bench import cost
 from hff.bench.cost import (
     epoch_seconds,
     interleaved,
-    peak_memory,
     predictions,
     random_batch,
     step_seconds,
@@ -95,25 +93,6 @@ def test_random_batches_depend_on_the_step_and_have_independent_views() -> None:
     assert torch.equal(first.x, again.x)
     assert not torch.equal(first.x, second.x)
     assert set(first.index.tolist()).isdisjoint(second.index.tolist())
-
-
-def test_memory_grows_with_the_parameters_and_their_adam_state() -> None:
-    narrow, wide = (
-        peak_memory(partial(build, width, width), Settings(batch_size=8), SHAPE) for width in (16, 1500)
-    )
-    parameters = sum(p.numel() for p in build(1500, 1500).parameters())
-    size = 4 * parameters
-    # The weights, their gradients and the two moments of Adam; the allocator may hold some of them twice.
-    assert 3.5 * size < wide - narrow < 6 * size
-
-
-def test_memory_is_measured_without_a_proc_file_system(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    exact = cost._resident()
-    monkeypatch.setattr(cost, "PROCESS", tmp_path / "missing")
-    cost._reset_peak()
-    assert cost._peak() == cost._resident() >= exact // 2
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ TINY = ["compare", *SMALL, "--methods", "sff,backprop", "--epochs", "1"]
 @pytest.fixture(autouse=True)
 def known_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measuring memory starts a process, which is slow and tested elsewhere."""
-    monkeypatch.setattr("hff.comparison.compare.peak_memory", lambda *_: 12_300_000)
+    monkeypatch.setattr("hff.comparison.compare.MemoryMeter.peak", lambda *_: 12_300_000)
 
 
 def test_it_estimates_the_time_then_trains_and_shows_a_table(

@@ -33,7 +33,7 @@ MEMORY = 12_300_000
 @pytest.fixture(autouse=True)
 def known_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measuring memory starts a process, which is slow and tested elsewhere."""
-    monkeypatch.setattr("hff.comparison.compare.peak_memory", lambda *_: MEMORY)
+    monkeypatch.setattr("hff.comparison.compare.MemoryMeter.peak", lambda *_: MEMORY)
 
 
 @pytest.fixture

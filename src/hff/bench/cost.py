@@ -1,22 +1,17 @@
-"""The cost of a method: time per training step, time per prediction, and memory for training.
+"""The cost of a method: time per training step and per prediction. `memory.py` measures the memory.
 
 Everything is measured on the CPU with random inputs, so no data files are needed. Loading and augmenting
 data, validation and checkpoints are excluded: they are the same for every method.
 """
 
-import multiprocessing
-import sys
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hff.batch import Batch
-from hff.errors import UserError
 from hff.evaluation.accuracy import evaluation_mode
 from hff.methods import Method, Stage
 from hff.randomness import generator
@@ -27,10 +22,6 @@ Task = Callable[[], None]
 """A piece of work that can be timed repeatedly."""
 
 Name = TypeVar("Name", bound=Hashable)
-
-PROCESS = Path("/proc/self")
-RESET_PEAK = "5"
-"""Writing this to clear_refs resets the peak resident size to the current resident size."""
 
 
 def random_batch(in_shape: Sequence[int], classes: int, size: int, *, step: int = 0, views: int = 1) -> Batch:
@@ -110,91 +101,3 @@ def epoch_seconds(
     """
     steps = [images / (stage.batch_size or settings.batch_size) for stage in stages]
     return step_seconds(stages, [count * each for count, each in zip(steps, seconds, strict=True)])
-
-
-def peak_memory(
-    build: Callable[[], Method], settings: Settings, in_shape: tuple[int, ...], *, steps: int = 3
-) -> int:
-    """Bytes that training adds to a process at its peak, measured in a fresh process.
-
-    The result is the difference in resident memory between a process that has only loaded torch and the peak
-    during a few training steps. It includes parameters and buffers, gradients, optimizer state, activations
-    stored for the backward pass, scratch memory of the kernels, and one batch. It does not include the data
-    set or cached features. With several stages, the one that needs the most memory counts. Kernels that only
-    this method loads and the overhead of the allocator are included, so differences of a few megabytes are
-    not meaningful.
-
-    Args:
-        build: creates the untrained method; it is sent to the process, so it must be picklable, such as a
-            `functools.partial` of a function in a module.
-        settings: batch size and optimizer.
-        in_shape: shape of one input.
-        steps: number of steps of each stage; the optimizer state exists from the second step on.
-    """
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-        threads = torch.get_num_threads()
-        return process.submit(_peak_of_steps, build, settings, in_shape, steps, threads).result()
-
-
-def _peak_of_steps(
-    build: Callable[[], Method], settings: Settings, in_shape: tuple[int, ...], steps: int, threads: int
-) -> int:
-    torch.set_num_threads(threads)
-    _touch_torch(settings)
-    idle = _resident()
-    method = build()
-    peak = 0
-    for stage in trained_stages(method, settings):
-        size = stage.batch_size or settings.batch_size
-        batch = random_batch(in_shape, method.classes, size, views=method.views)
-        train = training_steps(method, stage, settings, [batch] * steps)
-        _reset_peak()
-        train()
-        peak = max(peak, _peak())
-    return peak - idle
-
-
-def _touch_torch(settings: Settings) -> None:
-    """Makes torch load its kernels, about 90 MB, which would otherwise be counted for every method."""
-    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(18, 2))
-    loss = nn.functional.cross_entropy(network(torch.zeros(2, 1, 8, 8)), torch.tensor([0, 1]))
-    loss.backward()
-    for kind in (torch.optim.Adam, torch.optim.SGD):
-        kind(network.parameters(), lr=settings.learning_rate, fused=True).step()
-
-
-def _resident() -> int:
-    """The current resident size in bytes, or its peak if the system does not report the current one."""
-    return _status("VmRSS") or _largest_resident()
-
-
-def _peak() -> int:
-    """The peak resident size in bytes since `_reset_peak`, or since the start if that has no effect."""
-    return _status("VmHWM") or _largest_resident()
-
-
-def _reset_peak() -> None:
-    try:
-        (PROCESS / "clear_refs").write_text(RESET_PEAK)
-    except OSError:
-        return
-
-
-def _status(field: str) -> int | None:
-    """A size in bytes from the status file of the process; None if the file or the field is missing."""
-    try:
-        lines = (PROCESS / "status").read_text().splitlines()
-    except OSError:
-        return None
-    found = [line.split() for line in lines if line.startswith(f"{field}:")]
-    return int(found[0][1]) * 1024 if found else None
-
-
-def _largest_resident() -> int:
-    try:
-        import resource
-    except ImportError:
-        raise UserError("This system does not report the memory of a process.") from None
-    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # macOS reports bytes, other systems kilobytes.
-    return largest if sys.platform == "darwin" else largest * 1024

@@ -1,7 +1,8 @@
 """Estimates of the time that trainings take, from a few steps and predictions of each method."""
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from hff.bench.cost import (
     random_batch,
     training_steps,
 )
+from hff.bench.memory import STEPS, is_out_of_memory
 from hff.experiment import Experiment
 from hff.methods import Stage
 from hff.training.fit import wait_for
@@ -74,18 +76,24 @@ class Estimate:
 def measure_costs(
     candidates: Iterable[Candidate], in_shape: tuple[int, ...], classes: int, device: torch.device
 ) -> dict[str, Cost]:
-    """Measures the cost of each method.
+    """Measures the cost of each method, except those for which there is not enough memory.
 
     The methods take turns, so that other load on the machine affects all of them alike.
     """
     candidates = list(candidates)
     tasks: dict[tuple[str, int], Task] = {}
+    failed: set[str] = set()
     for candidate in candidates:
-        tasks |= _tasks(candidate, in_shape, classes, device)
+        name = candidate.experiment.method.name
+        with _noting_out_of_memory(name, failed):
+            found = _tasks(candidate, in_shape, classes, device)
+            tasks |= {key: _unless_failed(task, name, failed) for key, task in found.items()}
     seconds = {key: statistics.median(each) for key, each in interleaved(tasks, ROUNDS).items()}
     costs = {}
     for candidate in candidates:
         name = candidate.experiment.method.name
+        if name in failed:
+            continue
         steps = tuple(seconds[name, number] for number in range(len(candidate.stages)))
         costs[name] = Cost(steps, seconds[name, PREDICTING] / PREDICTIONS)
     return costs
@@ -108,6 +116,27 @@ def _tasks(
     return tasks
 
 
+@contextmanager
+def _noting_out_of_memory(name: str, failed: set[str]) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        failed.add(name)
+
+
+def _unless_failed(task: Task, name: str, failed: set[str]) -> Task:
+    """The task of a method, which does nothing once the method has run out of memory."""
+
+    def run() -> None:
+        if name not in failed:
+            with _noting_out_of_memory(name, failed):
+                task()
+
+    return run
+
+
 def _synchronized(task: Task, device: torch.device) -> Task:
     """The task, including the wait for the device to complete it."""
 
@@ -120,7 +149,7 @@ def _synchronized(task: Task, device: torch.device) -> Task:
 
 def estimate(
     candidate: Candidate,
-    cost: Cost,
+    cost: Cost | None,
     *,
     train: int,
     validation: int,
@@ -132,7 +161,7 @@ def estimate(
 
     Args:
         candidate: the training.
-        cost: its measured cost.
+        cost: its measured cost; None if it is unknown, and then only a time budget counts.
         train: size of the training split.
         validation: size of the validation split.
         test: size of the test split.
@@ -140,6 +169,8 @@ def estimate(
         seen: samples that it has been trained on already.
     """
     settings = candidate.experiment.training
+    if cost is None:
+        return Estimate(training=max(0.0, (settings.seconds or 0.0) - spent))
     epoch = epoch_seconds(candidate.stages, cost.step_seconds, settings, train)
     epochs = sum(stage.epochs for stage in candidate.stages)
     if settings.seconds is None:
@@ -151,3 +182,16 @@ def estimate(
     # After the training, the scale of each layer is fitted on the validation split once.
     evaluated = (records + 1) * validation + test
     return Estimate(training, evaluated * cost.prediction_seconds)
+
+
+def measuring_seconds(first: float, costs: Sequence[Cost | None]) -> float:
+    """The time of measuring the memory of all methods but the first, given the time of the first.
+
+    Apart from the training steps, a measurement takes the same time for all methods.
+
+    Args:
+        first: seconds of the first measurement.
+        costs: the cost of each method; None if it is unknown.
+    """
+    steps = [0.0 if cost is None else STEPS * sum(cost.step_seconds) for cost in costs]
+    return sum(steps[1:]) + (len(steps) - 1) * max(0.0, first - steps[0])

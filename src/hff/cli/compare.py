@@ -187,15 +187,14 @@ def _answer(
 def _show(results: "list[MethodResult]") -> None:
     from rich.console import Console
 
-    from hff.comparison.results import NOTE
+    from hff.comparison.results import NOTE, failures
 
     width = output_width()
     console = Console(file=sys.stdout, highlight=False, width=width)
     write()
     console.print(table_of(results, width))
-    for result in results:
-        if result.failure:
-            write(f"{result.method} failed: {result.failure}")
+    for name, remark in failures(results):
+        write(f"{name} {remark}")
     write()
     console.print(NOTE, style="dim")
 

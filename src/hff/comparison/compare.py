@@ -1,15 +1,15 @@
 """A comparison: a folder with a run of every method, and a table of their results."""
 
 import time
-from collections.abc import Sequence
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from hff.bench.cost import peak_memory
-from hff.bench.estimate import Cost, Estimate, estimate, measure_costs
+from hff.bench.estimate import Cost, Estimate, estimate, measure_costs, measuring_seconds
+from hff.bench.memory import MemoryMeter, is_out_of_memory
 from hff.comparison.entrants import find_entrants
 from hff.comparison.results import MethodResult, as_csv, as_markdown, ranked, result_of
 from hff.comparison.settings import SCHEMA, ComparisonSettings
@@ -117,11 +117,14 @@ class Comparison:
         saved = {"settings": self.settings.to_mapping(), "methods": self.names}
         write_json(self.folder / SETTINGS, saved)
         listener.measuring(len(self.entrants))
-        listener.planned(self.estimate())
+        # The process that measures memory ends before the first training, which may need all of the memory.
+        with MemoryMeter() as meter:
+            listener.planned(self._estimate(meter))
+            for name in self._unmeasured():
+                self._measure_memory(name, meter)
         for number, name in enumerate(self.entrants, 1):
             if not self._is_trained(name):
                 self._train(name, listener.listener(name, number))
-            self._measure_memory(name)
             listener.trained(self.result(name), number)
         self._test()
         results = self.results()
@@ -130,7 +133,11 @@ class Comparison:
         return results
 
     def estimate(self) -> Estimate:
-        """The remaining time, estimated from a few steps and predictions and one memory measurement."""
+        """The remaining time, estimated from a few steps and predictions and two memory measurements."""
+        with MemoryMeter() as meter:
+            return self._estimate(meter)
+
+    def _estimate(self, meter: MemoryMeter) -> Estimate:
         data = self.data
         sizes = {
             "train": len(data.train),
@@ -141,18 +148,30 @@ class Comparison:
         for name, entrant in self.entrants.items():
             if not self._is_trained(name):
                 at = self.run_of(name).position()
-                total += estimate(entrant, self.costs[name], **sizes, spent=at.spent, seen=at.samples)
-        unmeasured = [name for name in self.entrants if "peak_memory" not in self.run_of(name).cost()]
-        if unmeasured:
-            # Most of this is the start of a new process, which takes the same time for all methods.
-            started = time.perf_counter()
-            self._measure_memory(unmeasured[0])
-            total += Estimate(memory=(len(unmeasured) - 1) * (time.perf_counter() - started))
-        return total
+                total += estimate(entrant, self.costs.get(name), **sizes, spent=at.spent, seen=at.samples)
+        return total + Estimate(memory=self._memory_seconds(meter))
+
+    def _memory_seconds(self, meter: MemoryMeter) -> float:
+        """The time of the remaining memory measurements. The first two are done here.
+
+        The first one starts a process, and the second one shows how long a measurement takes.
+        """
+        unmeasured = self._unmeasured()
+        for name in unmeasured[:1]:
+            self._measure_memory(name, meter)
+        others = unmeasured[1:]
+        if not others:
+            return 0.0
+        started = time.perf_counter()
+        self._measure_memory(others[0], meter)
+        return measuring_seconds(time.perf_counter() - started, [self.costs.get(name) for name in others])
 
     @cached_property
     def costs(self) -> dict[str, Cost]:
-        """The cost of each method on this machine. Saved measurements are reused."""
+        """The cost of each method on this machine, unless it ran out of memory.
+
+        Saved measurements are reused.
+        """
         known = {name: self.run_of(name).cost() for name in self.entrants}
         missing = [
             entrant
@@ -165,12 +184,13 @@ class Comparison:
         )
         for name, cost in measured.items():
             self.run_of(name).add_cost(asdict(cost))
-        return {
-            name: measured[name]
-            if name in measured
-            else Cost(tuple(cost["step_seconds"]), cost["prediction_seconds"])
+        unknown = {entrant.method for entrant in missing}
+        saved = {
+            name: Cost(tuple(cost["step_seconds"]), cost["prediction_seconds"])
             for name, cost in known.items()
+            if name not in unknown
         }
+        return saved | measured
 
     def result(self, name: str) -> MethodResult:
         """The result of a method so far."""
@@ -194,27 +214,30 @@ class Comparison:
             "calibrated": False,
         }
         try:
-            if Run.exists(run.folder):
-                resume(run, **machine)
-            else:
-                train(self.entrants[name].experiment, run.folder, **machine)
+            with _failing_without_memory(run, "training"):
+                if Run.exists(run.folder):
+                    resume(run, **machine)
+                else:
+                    train(self.entrants[name].experiment, run.folder, **machine)
         except FolderInUse:
             raise
         except UserError as error:
             # Another attempt would fail at the same place, so the failure is saved as the result.
             run.save_failure(str(error))
 
-    def _measure_memory(self, name: str) -> None:
-        run, entrant, shape = self.run_of(name), self.entrants[name], self.data.in_shape
-        if "peak_memory" in run.cost():
-            return
+    def _unmeasured(self) -> list[str]:
+        """The methods whose memory has not been measured yet."""
+        return [name for name in self.entrants if "peak_memory" not in self.run_of(name).cost()]
+
+    def _measure_memory(self, name: str, meter: MemoryMeter) -> None:
+        entrant, shape = self.entrants[name], self.data.in_shape
         build = partial(entrant.experiment.create_method, shape, len(self.data.classes))
+        cost: dict[str, Any]
         try:
-            peak: int | None = peak_memory(build, entrant.experiment.training, shape)
-        except (UserError, BrokenProcessPool):
-            # The system does not report memory, or the process ran out of it.
-            peak = None
-        run.add_cost({"peak_memory": peak})
+            cost = {"peak_memory": meter.peak(build, entrant.experiment.training, shape)}
+        except UserError as error:
+            cost = {"peak_memory": None, "memory_failure": str(error)}
+        self.run_of(name).add_cost(cost)
 
     def _test(self) -> None:
         """Evaluates every trained method on the test split, unless it was evaluated before."""
@@ -222,13 +245,25 @@ class Comparison:
             return
         for name in self.entrants:
             run = self.run_of(name)
-            if run.finished and run.evaluation("test") is None:
-                evaluate_run(run, "test", device=self.device, data=self.data)
+            if run.finished and run.failure() is None and run.evaluation("test") is None:
+                with _failing_without_memory(run, "test"):
+                    evaluate_run(run, "test", device=self.device, data=self.data)
 
     def _refuse_other_settings(self) -> None:
         found = _read(self.folder)
         if found and (difference := found[0].difference(self.settings)):
             raise UserError(f"{self.folder} contains a comparison with {difference}; choose another folder.")
+
+
+@contextmanager
+def _failing_without_memory(run: Run, part: str) -> Iterator[None]:
+    """Saves an error that says that memory ran out as the failure of the run. Other errors pass."""
+    try:
+        yield
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        run.save_failure(f"The {part} ran out of memory; use a smaller batch size or network.")
 
 
 def _read(folder: Path) -> tuple[ComparisonSettings, list[str]] | None:

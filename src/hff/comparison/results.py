@@ -39,6 +39,8 @@ class MethodResult:
     learning_rate: float
     failure: str | None
     """Why the training failed; None if it did not."""
+    memory_failure: str | None = None
+    """Why the memory was not measured; None if it was."""
 
     @property
     def claimed_value(self) -> float | None:
@@ -70,6 +72,7 @@ def result_of(entrant: Entrant, run: Run, training_samples: int) -> MethodResult
         parameters=entrant.parameters,
         learning_rate=experiment.training.learning_rate,
         failure=run.failure(),
+        memory_failure=cost.get("memory_failure"),
     )
 
 
@@ -115,6 +118,17 @@ def cells(results: Sequence[MethodResult]) -> list[list[str]]:
     ]
 
 
+def failures(results: Sequence[MethodResult]) -> list[tuple[str, str]]:
+    """What went wrong, as (method, remark): methods that failed, and memory that was not measured."""
+    failed = [(each.method, f"failed: {each.failure}") for each in results if each.failure]
+    unmeasured = [
+        (each.method, f"has no MB, because memory was not measured: {each.memory_failure}")
+        for each in results
+        if each.memory_failure
+    ]
+    return failed + unmeasured
+
+
 def as_csv(results: Sequence[MethodResult]) -> str:
     """All fields of all results."""
     text = io.StringIO()
@@ -140,7 +154,7 @@ def as_markdown(
         "",
         NOTE,
     ]
-    remarks = [f"- `{result.method}` failed: {result.failure}" for result in results if result.failure]
+    remarks = [f"- `{name}` {remark}" for name, remark in failures(results)]
     remarks += [f"- `{name}` is left out: {reason}" for name, reason in unsupported.items()]
     return "\n".join([*lines, *(["", *remarks] if remarks else []), ""])
 
