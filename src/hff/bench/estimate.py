@@ -19,7 +19,7 @@ from hff.bench.cost import (
 from hff.bench.memory import STEPS, is_out_of_memory
 from hff.experiment import Experiment
 from hff.methods import Stage
-from hff.training.fit import wait_for
+from hff.training.device import wait_for
 from hff.training.plan import RECORDS
 
 PREDICTIONS = 250

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TextIO
 
-from hff.cli.output import BARS
 from hff.cli.parsing import UsageError
 from hff.errors import UserError, unknown
+from hff.formatting import BARS
 
 VERBS = {
     "train": "train a method on a network and a data set",

@@ -48,12 +48,12 @@ def parse(text: str, source: str) -> dict[str, Any]:
 
 
 def _own_data(path: Path) -> str:
-    """The flags for data of the user's own that is in a path."""
+    """The commands that train on data of the user's own, which is in a path."""
     if path.suffix == ".npz":
-        return f"`--data npz --data.path {path}`"
+        return f"`hff train --data npz --data.path {path}`"
     if path.is_dir():
-        return f"`--data folder --data.path {path}`"
-    return "`--data folder --data.path FOLDER` (images) or `--data npz --data.path FILE` (arrays)"
+        return f"`hff train --data folder --data.path {path}`"
+    return "`--data folder --data.path FOLDER` for images, or `--data npz --data.path FILE` for arrays"
 
 
 def _names() -> list[str]:

@@ -3,11 +3,9 @@
 import contextlib
 import itertools
 import math
-import signal
 import threading
 import time
 import warnings
-from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -21,6 +19,7 @@ from hff.evaluation import layer_accuracy
 from hff.methods import Method, Stage
 from hff.methods.method import group_layer
 from hff.networks import Block
+from hff.training.device import pick_device, wait_for
 from hff.training.display import default_display
 from hff.training.feature_cache import FeatureCache
 from hff.training.listener import Listener, TrainingProgress
@@ -28,6 +27,7 @@ from hff.training.optimizers import learning_rate
 from hff.training.plan import Plan, Position
 from hff.training.run import Run
 from hff.training.settings import Settings
+from hff.training.signals import stop_on_signal
 from hff.training.trainer import Trainer, keyed_randomness
 
 TRAINING, VALIDATION = "training", "validation"
@@ -66,16 +66,6 @@ def fit(
         return _Training(method, data, settings, seed, pick_device(device), run, listener).train()
 
 
-def pick_device(name: str = "auto") -> torch.device:
-    """The device of this name; auto selects the fastest one available."""
-    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if name == "auto":
-        name = next(kind for kind in ("cuda", "mps", "cpu") if available[kind])
-    if not available.get(name.partition(":")[0], False):
-        raise UserError(f"Device {name!r} is not available here; choose auto or cpu.")
-    return torch.device(name)
-
-
 def network_warnings(method: Method, data: DataSet) -> list[str]:
     """Why the network may not suit the data, one sentence each."""
     first = method.blocks[0]
@@ -86,14 +76,6 @@ def network_warnings(method: Method, data: DataSet) -> list[str]:
         "The first layer is linear, so it does not see which pixels are neighbors; a convolutional network "
         "usually learns photographs much better (--network cnn)."
     ]
-
-
-def wait_for(device: torch.device) -> None:
-    """Waits until the device has finished all work, which is needed before reading a clock."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
 
 
 class _Training:
@@ -146,7 +128,7 @@ class _Training:
         self.saved = time.perf_counter()
         self.clock = self.saved - self.at.seconds
         record: dict[str, Any] = {}
-        with _stop_on_signal(self.stop, active=self.run is not None):
+        with stop_on_signal(self.stop, active=self.run is not None):
             while self.at.stage < len(self.stages):
                 record = self._train_stage(self.stages[self.at.stage]) or record
         self.method.eval()
@@ -397,23 +379,3 @@ class _Training:
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The tensors of a checkpoint whose names start with the prefix, which is removed."""
     return {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
-
-
-@contextlib.contextmanager
-def _stop_on_signal(stop: threading.Event, active: bool) -> Iterator[None]:
-    """Sets the event on the first Ctrl-C or SIGTERM, to stop after the step; a second one stops at once."""
-    if not active or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def request(number: int, frame: object) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
