@@ -101,9 +101,9 @@ def test_train_help_shows_the_options_of_the_selected_parts_with_the_recipe_valu
         (["train", "--out", "a\0b"], "'a\\x00b' contains characters that are not text"),
         (["train", "--out", "a\udcff"], "contains characters that are not text"),
         (["train", "x.csv"], "x.csv is not a recipe"),
-        (["train", "x.csv"], "`--data npz --data.path FILE` (arrays)"),
-        (["train", "x.npz"], "use `--data npz --data.path x.npz`"),
-        (["train", "."], "use `--data folder --data.path .`"),
+        (["train", "x.csv"], "`--data npz --data.path FILE` for arrays"),
+        (["train", "x.npz"], "use `hff train --data npz --data.path x.npz`"),
+        (["train", "."], "use `hff train --data folder --data.path .`"),
         (["train", "qqq"], "Unknown recipe 'qqq'; choose one of: "),
         (["train", "--network", "vgg11"], "needs images of 32x32 pixels"),
         (["train", "--data", "folder"], "needs a path"),
@@ -147,7 +147,8 @@ def test_train_prints_epochs_layers_and_the_next_command(
     assert printed[0].startswith("runs/digits-seed0: 2 layers, ")
     assert [line.split("  ")[0] for line in printed[1:3]] == ["epoch 1/2", "epoch 2/2"]
     assert [line.split()[0] for line in printed[4:7]] == ["layer", "0", "1"]
-    assert printed[-1].endswith("hff eval runs/digits-seed0")
+    assert printed[-2].endswith("hff eval runs/digits-seed0")
+    assert printed[-1].endswith("hff predict runs/digits-seed0 FILE")
     assert main(["train", *TINY, "--quiet"]) == 0
     assert capsys.readouterr().out == ""
     assert Path("runs/digits-seed0-2/summary.json").exists()
@@ -323,7 +324,7 @@ def test_a_terminal_keeps_a_curve_of_each_layer(
     assert main(["train", *TINY[:-1], "3", "--out", "here", "--quiet"]) == 0
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert main(["train", "--resume", "here"]) == 0
-    rows = capsys.readouterr().out.splitlines()[-4:-2]
+    rows = capsys.readouterr().out.splitlines()[-5:-3]
     assert [row.split()[0] for row in rows] == ["0", "1"]
     assert all(len(row.split()[-1]) == 3 and set(row.split()[-1]) <= set(BARS) for row in rows)
 

@@ -9,8 +9,9 @@ import pytest
 
 from hff.comparison import Comparison, ComparisonSettings
 from hff.data import DataSet, load_data
-from hff.experiment import Experiment, Selection, evaluate_run, train
+from hff.experiment import Experiment, Selection, train
 from hff.run_group import RunGroup
+from hff.trained import evaluate_run
 from hff.training import Listener, Run
 
 DATA = {"name": "digits", "limit": 100}

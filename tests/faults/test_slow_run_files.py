@@ -12,7 +12,8 @@ from safetensors.torch import save
 from worker import Silent, assert_harmless
 
 from hff.data import DataSet
-from hff.experiment import Experiment, evaluate_run, load_method, resume
+from hff.experiment import Experiment, resume
+from hff.trained import evaluate_run, load_method
 from hff.training import Listener, Run, checkpoint
 from hff.training.curves import accuracy_curves
 
