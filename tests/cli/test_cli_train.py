@@ -49,7 +49,9 @@ def test_version_and_no_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"hff {__version__}\n"
     assert main([]) == 0
-    assert "usage" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "usage" in shown
+    assert max(map(len, shown.splitlines())) <= 80
 
 
 def test_train_help_shows_the_options_of_the_selected_parts_with_the_recipe_values(
@@ -105,6 +107,10 @@ def test_train_help_shows_the_options_of_the_selected_parts_with_the_recipe_valu
         (["train", "x.npz"], "use `hff train --data npz --data.path x.npz`"),
         (["train", "."], "use `hff train --data folder --data.path .`"),
         (["train", "qqq"], "Unknown recipe 'qqq'; choose one of: "),
+        (["train", "--network.dropout", "1.5"], "dropout must be at least 0 and below 1, not 1.5."),
+        (["train", "--network.widths", "10000000000"], "choose a smaller network."),
+        (["train", "--data.size", "100000"], "choose a smaller size."),
+        (["train", "--data.validation", "1.0"], "write a share below 1, such as 0.1"),
         (["train", "--network", "vgg11"], "needs images of 32x32 pixels"),
         (["train", "--data", "folder"], "needs a path"),
         (["list", "method"], "Unknown list 'method'; did you mean 'methods'?"),

@@ -182,6 +182,22 @@ def test_resized(mnist: Path) -> None:
     assert abs(float(stored(data.train).float().mean() - before)) < 1
 
 
+@pytest.mark.parametrize(("name", "size"), [("digits", 400), ("folder", 1200)])
+def test_images_that_do_not_fit_into_memory_are_refused_before_they_are_resized(
+    name: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hff.data.loading.available_memory", lambda: 2**29)
+
+    def fail(*_: object) -> None:
+        raise AssertionError("an image was resized or read")
+
+    monkeypatch.setattr("hff.data.loading.resized", fail)
+    monkeypatch.setattr("hff.data.readers.folder.forms_of", fail)
+    path = tmp_path if name == "folder" else None
+    with pytest.raises(UserError, match=rf"images of {size}x{size} pixels need .* choose a smaller size"):
+        load_data(name, path=path, size=size)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

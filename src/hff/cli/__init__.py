@@ -36,7 +36,8 @@ Train deep networks without backpropagation through depth.
 verbs:
 {verbs}
 
-Start with `hff train`, which takes a few seconds. `hff VERB --help` describes a verb.
+Start with `hff train`, which takes a few seconds.
+`hff VERB --help` describes a verb.
 """
 
 

@@ -1,5 +1,6 @@
 """`load_data`: a data set by its name."""
 
+import math
 import os
 import warnings
 from dataclasses import replace
@@ -15,9 +16,10 @@ from hff.data.dataset import DataSet
 from hff.data.examples import Examples
 from hff.data.fetching.files import find, get, verify
 from hff.data.info import DataSetInfo, ReadRequest
+from hff.data.memory import available_memory, in_bytes
 from hff.data.raw import RawData
 from hff.data.readers.images import enlarged
-from hff.data.statistics import resized
+from hff.data.statistics import CHUNK, resized
 from hff.errors import UserError
 
 
@@ -60,8 +62,11 @@ def load_data(
     for option, value in (("classes", classes), ("limit", limit), ("size", size)):
         _require_whole_number(option, value)
     data_dir, path = _path("data_dir", data_dir), _path("path", path)
-    if size is not None and size < 1:
-        raise UserError(f"The size of images must be at least 1 pixel, not {size}.")
+    if size is not None:
+        if size < 1:
+            raise UserError(f"The size of images must be at least 1 pixel, not {size}.")
+        # Image files are decoded in chunks, whatever their number.
+        _require_memory(CHUNK, (3, size, size), torch.float32)
     if bad_images not in ("refuse", "skip"):
         raise UserError(f"bad_images must be 'refuse' or 'skip', not {bad_images!r}.")
     path = _location(name, info, data_dir, path, download)
@@ -124,6 +129,9 @@ def _resized(raw: RawData, size: int | None) -> RawData:
     if len(raw.in_shape) != 3:
         raise UserError("A table does not have a size; leave `size` out.")
     stored = enlarged((size, size), raw.margin)
+    count = sum(len(split) for split in (raw.train, raw.test, raw.validation) if split is not None)
+    dtype = raw.train.fetch(torch.tensor([0])).dtype
+    _require_memory(count, (raw.in_shape[0], *stored), dtype)
     return replace(
         raw,
         train=resized(raw.train, stored),
@@ -132,6 +140,16 @@ def _resized(raw: RawData, size: int | None) -> RawData:
         in_shape=(raw.in_shape[0], size, size),
         resized=f"scaled from {raw.in_shape[1]}x{raw.in_shape[2]} to {size}x{size} pixels",
     )
+
+
+def _require_memory(count: int, shape: tuple[int, int, int], dtype: torch.dtype) -> None:
+    """Refuses images [count, *shape] that need more than half of the available memory."""
+    needed, memory = count * math.prod(shape) * dtype.itemsize, available_memory()
+    if needed > memory // 2:
+        raise UserError(
+            f"{count:,} images of {shape[1]}x{shape[2]} pixels need {in_bytes(needed)}, more than half of "
+            f"the {in_bytes(memory)} of available memory; choose a smaller size."
+        )
 
 
 def _first_classes(raw: RawData, count: int) -> RawData:

@@ -1,7 +1,6 @@
 """Reading an .npz file that may be damaged, or that claims to hold more than the memory of this machine."""
 
 import math
-import os
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hff.data.arrays import Array
+from hff.data.memory import available_memory, in_bytes
 from hff.errors import UserError
 
 DEFLATE_RATIO = 1100
@@ -19,9 +19,6 @@ SUSPICIOUS_RATIO = 200
 """Data compresses worse than this. Small arrays of constants may compress better; large ones are refused."""
 
 SUSPICIOUS_SIZE = 2**30
-
-DEFAULT_MEMORY = 16 * 2**30
-"""The memory to assume if the operating system does not say how much is available."""
 
 
 class _Unusable(Exception):
@@ -58,14 +55,18 @@ def _check_sizes(path: Path, members: dict[str, zipfile.ZipInfo]) -> None:
         stored, claimed = member.compress_size, member.file_size
         ratio = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: DEFLATE_RATIO}.get(member.compress_type)
         if stored > length or (ratio and claimed > ratio * stored + 100):
-            raise _Unusable(f"{name} claims to hold {_size(claimed)}, which is more than the file can hold")
+            raise _Unusable(
+                f"{name} claims to hold {in_bytes(claimed)}, which is more than the file can hold"
+            )
         if claimed > SUSPICIOUS_SIZE and claimed > SUSPICIOUS_RATIO * stored:
-            raise _Unusable(f"{name} would grow from {_size(stored)} to {_size(claimed)} when it is unpacked")
+            raise _Unusable(
+                f"{name} would grow from {in_bytes(stored)} to {in_bytes(claimed)} when it is unpacked"
+            )
     total, memory = sum(member.file_size for member in members.values()), available_memory()
     if total > memory // 2:
         raise UserError(
-            f"The arrays in {path} need {_size(total)}, more than half of the {_size(memory)} of available "
-            "memory; save fewer examples, or smaller numbers such as uint8 or float32."
+            f"The arrays in {path} need {in_bytes(total)}, more than half of the {in_bytes(memory)} of "
+            "available memory; save fewer examples, or smaller numbers such as uint8 or float32."
         )
 
 
@@ -98,18 +99,3 @@ def _header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     if any(length < 0 for length in shape):
         raise _Unusable("an array has a negative shape")
     return shape, dtype
-
-
-def available_memory() -> int:
-    """The bytes of memory that a new program can use now."""
-    try:
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, AttributeError, IndexError):
-        return DEFAULT_MEMORY
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 10**8 else f"{count / 1e6:.1f} MB"
