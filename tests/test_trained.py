@@ -105,6 +105,8 @@ def test_new_rows_with_some_of_the_labels(tmp_path: Path) -> None:
     result = evaluate_run(Run.open(tmp_path / "run"), path=tmp_path / "new.npz", device="cpu")
     assert [each.samples for each in result.per_class] == [0, 20, 20]
     assert result.accuracy > 0.8
+    np.savez(tmp_path / "row.npz", x=x[92:93], y=labels[92:93] + 1)
+    assert evaluate_run(Run.open(tmp_path / "run"), path=tmp_path / "row.npz", device="cpu").samples == 1
 
 
 def test_classes_that_the_run_does_not_know_and_missing_paths_are_refused(
@@ -116,6 +118,32 @@ def test_classes_that_the_run_does_not_know_and_missing_paths_are_refused(
         evaluate_run(run, path=tmp_path / "new")
     with pytest.raises(UserError, match="There is no file or folder"):
         evaluate_run(run, path=tmp_path / "nowhere")
+
+
+def test_new_labeled_images_of_a_single_class(trained: tuple[Run, Path], tmp_path: Path) -> None:
+    run, _ = trained
+    write_images(tmp_path / "one", {"red": COLORS["red"]}, 1, seed=4)
+    write_images(tmp_path / "some", {"red": COLORS["red"]}, 5, seed=4)
+    (tmp_path / "none").mkdir()
+    assert evaluate_run(run, path=tmp_path / "one").samples == 1
+    result = evaluate_run(run, path=tmp_path / "some")
+    assert result.samples == 5
+    assert result.accuracy == result.balanced_accuracy == result.per_class[2].recall
+    with pytest.raises(UserError, match="none must hold a folder of images for each of the classes"):
+        evaluate_run(run, path=tmp_path / "none")
+
+
+def test_the_message_for_data_that_has_moved_asks_for_its_path(
+    trained: tuple[Run, Path], tmp_path: Path
+) -> None:
+    run, photos = trained
+    shutil.copytree(run.folder, tmp_path / "run")
+    config = (tmp_path / "run" / "config.yaml").read_text()
+    (tmp_path / "run" / "config.yaml").write_text(config.replace(str(photos), str(tmp_path / "gone")))
+    with pytest.raises(
+        UserError, match=r"no longer at .*gone; give the path where it is now \(--data.path\)"
+    ):
+        evaluate_run(Run.open(tmp_path / "run"))
 
 
 def test_a_run_without_calibration_and_without_its_data_evaluates_new_data(

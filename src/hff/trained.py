@@ -109,7 +109,13 @@ def _calibration(
 
 
 def _own_data(run: Run, data_dir: Path | None) -> DataSet:
-    return Experiment.from_run(run).load_data(data_dir)
+    experiment = Experiment.from_run(run)
+    path: Path | None = experiment.data.options.get("path")
+    if path is not None and not path.exists():
+        raise UserError(
+            f"The data of {run.folder} is no longer at {path}; give the path where it is now (--data.path)."
+        )
+    return experiment.load_data(data_dir)
 
 
 def _data_at(run: Run, path: Path, data_dir: Path | None) -> tuple[DataSet, bool]:

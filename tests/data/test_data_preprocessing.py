@@ -131,8 +131,11 @@ def test_an_image_with_nan_pixels_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_network_for_tables_refuses_images(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="rows of 5 numbers"):
-        Preprocessing((0.0,), (1.0,), 1.0, (5,)).read_image(tmp_path / "a.png")
+    table = Preprocessing((0.0,), (1.0,), 1.0, (5,))
+    with pytest.raises(UserError, match=r"a.png is an image, but this network takes rows of 5 numbers"):
+        table.read_image(tmp_path / "a.png")
+    with pytest.raises(UserError, match=r"a.csv is not an .npz file, but .* save them with numpy.savez"):
+        table.read_image(tmp_path / "a.csv")
 
 
 @pytest.mark.parametrize("count", [0, 2, 4])

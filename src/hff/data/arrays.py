@@ -20,7 +20,10 @@ SPLITS = ("", "_test", "_validation")
 
 
 def raw_from_arrays(
-    arrays: Mapping[str, Any], classes: Sequence[Hashable] | None = None, where: str = ""
+    arrays: Mapping[str, Any],
+    classes: Sequence[Hashable] | None = None,
+    where: str = "",
+    least_classes: int = 2,
 ) -> RawData:
     """The splits in arrays.
 
@@ -31,6 +34,7 @@ def raw_from_arrays(
         classes: the names of the classes in the order of their index. Integer labels are indices into it.
             Without it, the sorted labels of y are the classes.
         where: appended to the name of an array in messages, such as " in data.npz".
+        least_classes: the smallest number of classes that y may hold.
     """
     given = {name: array for name, array in arrays.items() if array is not None}
     labels = {}
@@ -42,7 +46,7 @@ def raw_from_arrays(
             labels[split] = _labels(given[f"y{split}"], f"y{split}{where}")
     if not labels.get(""):
         raise UserError(f"y{where} is empty; give at least two examples.")
-    index, names = _classes(labels[""], classes, f"y{where}")
+    index, names = _classes(labels[""], classes, f"y{where}", least_classes)
     splits: dict[str, TensorExamples] = {}
     for split, own in labels.items():
         name = f"{split}{where}"
@@ -113,11 +117,11 @@ def _is_missing(value: Any) -> bool:
 
 
 def _classes(
-    labels: list[Hashable], classes: Sequence[Hashable] | None, name: str
+    labels: list[Hashable], classes: Sequence[Hashable] | None, name: str, least: int
 ) -> tuple[dict[Hashable, int], tuple[str, ...]]:
     """The index of each label, and the names of the classes."""
     distinct = set(labels)
-    if len(distinct) < 2:
+    if len(distinct) < least:
         raise UserError(f"{name} holds one class only ({quoted(labels[0])}); at least two are needed.")
     if classes is None:
         try:

@@ -32,6 +32,11 @@ class ReadRequest:
     """Whether a reader that downloads files itself may do so."""
 
     @property
+    def least_classes(self) -> int:
+        """The smallest number of classes. New data for a trained network may have a single one."""
+        return 2 if self.in_shape is None else 1
+
+    @property
     def location(self) -> Path:
         """The path, expanded."""
         if self.path is None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hff.data.augmentation import center
-from hff.data.readers.images import open_image, pixels, with_margin
+from hff.data.readers.images import SUFFIXES, open_image, pixels, with_margin
 from hff.errors import UserError
 
 
@@ -63,7 +63,11 @@ class Preprocessing:
     def stored_image(self, path: Path | str) -> Tensor:
         """Reads an image file of any size into stored values, float [C, H, W], before normalization."""
         if len(self.size) != 3:
-            raise UserError(f"{path} is an image, but this network takes rows of {self.size[0]} numbers.")
+            what = "an image" if Path(path).suffix.lower() in SUFFIXES else "not an .npz file"
+            raise UserError(
+                f"{path} is {what}, but this network takes rows of {self.size[0]} numbers; save them with "
+                "numpy.savez(path, x=x)."
+            )
         channels, height, width = self.size
         image = open_image(Path(path), channels, (height, width), self.margin)
         stored = pixels(with_margin(image, (height, width), self.margin))[None]

@@ -64,8 +64,11 @@ def balanced_order(labels: Tensor, *key: int | str) -> Tensor:
 
 
 def carve_test(labels: Tensor, name: str) -> tuple[Tensor, Tensor]:
-    """The indices for training and for testing, a fifth of the examples that does not depend on the seed."""
-    return stratified(labels, math.ceil(TEST_SHARE * len(labels)), name, "test")
+    """The indices for training and for testing, a fifth of the examples that does not depend on the seed.
+
+    A single example is for training.
+    """
+    return stratified(labels, min(math.ceil(TEST_SHARE * len(labels)), len(labels) - 1), name, "test")
 
 
 def carve_validation(

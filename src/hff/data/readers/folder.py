@@ -43,7 +43,7 @@ def read_folder(request: ReadRequest) -> RawData:
         raise UserError(
             f"There is no folder {path}; give a folder that holds one folder of images per class."
         )
-    layout = find_layout(path)
+    layout = find_layout(path, request.least_classes)
     splits = {"train": layout.train, "validation": layout.validation, "test": layout.test}
     found = {name: split for name, split in splits.items() if split is not None}
     forms = forms_of(file for split in found.values() for file in split.files)

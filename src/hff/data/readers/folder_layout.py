@@ -45,14 +45,14 @@ class Layout:
     """What was ignored, one sentence each."""
 
 
-def find_layout(path: Path) -> Layout:
-    """The splits of an image folder, as `read_folder` describes them."""
+def find_layout(path: Path, least_classes: int = 2) -> Layout:
+    """The splits of an image folder with this many classes or more, as `read_folder` describes them."""
     train = _split(path, TRAIN)
     if train is None or not _folders(train) or (train.name != "train" and _images_inside(train)):
         _refuse_splits_as_classes(path)
-        classes = class_names(path)
+        classes = class_names(path, least_classes)
         return Layout(classes, listed(path, classes), None, None, _ignored([path]))
-    classes = class_names(train)
+    classes = class_names(train, least_classes)
     notes: tuple[str, ...] = ()
     roots = {"validation": _split(path, VALIDATION), "test": _split(path, TEST)}
     splits = {name: _labeled(root, classes) if root else None for name, root in roots.items()}
@@ -72,11 +72,12 @@ def find_layout(path: Path) -> Layout:
     )
 
 
-def class_names(root: Path) -> tuple[str, ...]:
+def class_names(root: Path, least: int = 2) -> tuple[str, ...]:
     """The names of the class folders in alphabetical order."""
     classes = tuple(sorted(folder.name for folder in _folders(root)))
-    if len(classes) < 2:
-        raise UserError(f"{root} must hold a folder of images for each of at least two classes.")
+    if len(classes) < least:
+        words = "at least two classes" if least > 1 else "the classes"
+        raise UserError(f"{root} must hold a folder of images for each of {words}.")
     return classes
 
 

@@ -26,7 +26,7 @@ def read_npz(request: ReadRequest) -> RawData:
             )
     names = arrays.pop("classes", None)
     classes = None if names is None else [_word(name) for name in names.ravel().tolist()]
-    raw = raw_from_arrays(arrays, classes, where=f" in {path}")
+    raw = raw_from_arrays(arrays, classes, f" in {path}", request.least_classes)
     if raw.test is not None:
         return raw
     kept, taken = carve_test(raw.train.labels, "npz")
