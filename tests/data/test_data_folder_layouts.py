@@ -130,11 +130,25 @@ def test_a_test_folder_of_images_without_classes_is_ignored_with_a_warning(tmp_p
     assert torch.bincount(data.train.labels).tolist() == [7, 7]
 
 
+def test_folders_of_images_beside_the_splits_are_named(tmp_path: Path) -> None:
+    write_images(tmp_path / "train", count=10)
+    write_images(tmp_path / "val", count=3)
+    (tmp_path / "notes").mkdir()
+    quiet(tmp_path)
+    write_images(tmp_path / "dev", count=3)
+    with pytest.warns(DataWarning, match=r"ignored \(dev\); only train, val are used"):
+        load_data("folder", path=tmp_path)
+
+
 def test_unsupported_endings_are_named(tmp_path: Path) -> None:
     write_images(tmp_path, count=10)
-    for i in range(3):
-        (tmp_path / "a" / f"{i}.AVIF").write_text("")
-    with pytest.warns(DataWarning, match=r"were ignored \(3 \.avif\); convert them to PNG or JPEG"):
+    for name in ("LICENSE", "a/boxes.txt", "b/Thumbs.db"):
+        (tmp_path / name).write_text("")
+    quiet(tmp_path)
+    for name in ("0.AVIF", "1.AVIF", "2.avif", "3.jpe", "4"):
+        (tmp_path / "a" / name).write_text("")
+    message = r"were ignored \(1 without an ending, 3 \.avif, 1 \.jpe\); convert images to PNG or JPEG"
+    with pytest.warns(DataWarning, match=message):
         load_data("folder", path=tmp_path)
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "x.avif").write_text("")

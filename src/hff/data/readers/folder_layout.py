@@ -18,11 +18,12 @@ VALIDATION = ("val", "valid", "validation")
 TEST = ("test", "testing")
 """The names of the folders of a split, in any case."""
 
-UNSUPPORTED = frozenset(
-    {".arw", ".avif", ".cr2", ".dds", ".dng", ".eps", ".exr", ".heic", ".heif", ".ico", ".j2k", ".jfif"}
-    | {".jp2", ".jxl", ".nef", ".pcx", ".psd", ".raw", ".svg", ".tga"}
+NOT_IMAGES = frozenset(
+    {".csv", ".db", ".doc", ".docx", ".gz", ".h5", ".htm", ".html", ".ini", ".json", ".jsonl", ".log", ".mat"}
+    | {".md", ".npy", ".npz", ".pdf", ".pkl", ".py", ".tar", ".toml", ".tsv", ".txt", ".xml", ".yaml", ".yml"}
+    | {".zip"}
 )
-"""The suffixes of images that cannot be read. They are reported; other files in an image folder are not."""
+"""The suffixes of files that are no surprise beside images. All others that cannot be read are reported."""
 
 
 class Listed(NamedTuple):
@@ -67,6 +68,7 @@ def find_layout(path: Path, least_classes: int = 2) -> Layout:
             "are not used for testing.",
         )
     used = [root for root in (train, *roots.values()) if root]
+    notes += _unused(path, used)
     return Layout(
         classes, listed(train, classes), splits["validation"], splits["test"], notes + _ignored(used)
     )
@@ -164,13 +166,28 @@ def _annotated(root: Path, annotations: Path, classes: tuple[str, ...]) -> Liste
     return Listed(ordered, torch.tensor([labels[file] for file in ordered], dtype=torch.int64))
 
 
-def _ignored(roots: list[Path]) -> tuple[str, ...]:
-    """A sentence about the files with a suffix in `UNSUPPORTED`."""
-    counts = Counter(_ending(file) for root in roots for file in _files(root))
-    found = [f"{count} {ending}" for ending, count in sorted(counts.items()) if ending in UNSUPPORTED]
+def _unused(path: Path, used: list[Path]) -> tuple[str, ...]:
+    """A sentence about the folders of images beside the splits."""
+    others = (folder for folder in _folders(path) if folder not in used)
+    found = sorted(folder.name for folder in others if any(map(_is_image, _files(folder))))
     if not found:
         return ()
-    return (f"Files in {roots[0]} were ignored ({', '.join(found)}); convert them to PNG or JPEG.",)
+    splits = ", ".join(folder.name for folder in used)
+    return (f"Folders of images in {path} were ignored ({', '.join(found)}); only {splits} are used.",)
+
+
+def _ignored(roots: list[Path]) -> tuple[str, ...]:
+    """A sentence about the files in class folders that may be images but cannot be read."""
+    folders = [folder for root in roots for folder in _folders(root)]
+    counts = Counter(_ending(file) for folder in folders for file in _files(folder))
+    found = [
+        f"{count} {ending or 'without an ending'}"
+        for ending, count in sorted(counts.items())
+        if ending not in SUFFIXES | NOT_IMAGES
+    ]
+    if not found:
+        return ()
+    return (f"Files in {roots[0]} were ignored ({', '.join(found)}); convert images to PNG or JPEG.",)
 
 
 def _folders(root: Path) -> list[Path]:
