@@ -137,6 +137,13 @@ def test_objects_of_another_type_are_refused(digits: DataSet) -> None:
     network = hff.create_network("mlp", (4,), 3, widths=(5,))
     for call, message in (
         (lambda: hff.evaluate(mlp(), anything), "evaluate takes a DataSet"),
+        (lambda: hff.fit(mlp(), anything, hff.Settings()), "fit takes a DataSet"),
+        (lambda: hff.fit(anything, digits, hff.Settings()), "fit takes a method"),
+        (lambda: hff.fit(mlp(), digits, anything), "fit takes hff.Settings"),
+        (lambda: hff.Trainer(anything), "takes a method, not 'digits'"),
+        (lambda: hff.Trainer(mlp(), anything), "takes hff.Settings, not 'digits'"),
+        (lambda: hff.predict(mlp(), torch.zeros(2, 1, 8, 8), top_k=anything), "top_k must be 1 to 10"),
+        (lambda: hff.predict(mlp(), torch.zeros(2, 1, 8, 8), batch_size=anything), "must be a whole number"),
         (lambda: hff.evaluate(anything, digits), "evaluate takes a method"),
         (lambda: hff.create_method("hff", anything, 3), "must come from create_network; it is 'digits'"),
         (lambda: hff.create_method("hff", network, anything), "classes must be a whole number, not 'digits'"),
@@ -149,9 +156,23 @@ def test_objects_of_another_type_are_refused(digits: DataSet) -> None:
 
 
 def test_a_seed_is_a_whole_number(digits: DataSet) -> None:
-    seed: Any = "a"
-    with pytest.raises(UserError, match="seed must be a whole number"):
-        hff.fit(mlp(), digits, hff.Settings(), seed=seed)
+    seed: Any
+    for seed in ("a", 1.5, True, np.int64(1)):
+        for call in (
+            lambda: hff.fit(mlp(), digits, hff.Settings(), seed=seed),  # noqa: B023
+            lambda: hff.Trainer(mlp(), seed=seed),  # noqa: B023
+            lambda: mlp(seed=seed),  # noqa: B023
+            lambda: hff.load_data("digits", seed=seed),  # noqa: B023
+        ):
+            with pytest.raises(UserError, match="seed must be a whole number"):
+                call()
+
+
+def test_the_numbers_of_numpy_are_settings() -> None:
+    numbers: Any = {"epochs": np.int64(3), "learning_rate": np.float32(0.5)}
+    settings = hff.Settings(**numbers)
+    assert (settings.epochs, settings.learning_rate) == (3, 0.5)
+    assert (type(settings.epochs), type(settings.learning_rate)) == (int, float)
 
 
 class Forgetful(LocalMethod):

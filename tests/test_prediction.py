@@ -149,7 +149,7 @@ def test_mistakes_are_named(run: Run, stored: torch.Tensor, tmp_path: Path) -> N
         predict(run, [[1, 2], [3]])
     with pytest.raises(UserError, match="predicts 10 classes, but 2 names"):
         predict(run, stored, classes=["a", "b"])
-    with pytest.raises(UserError, match="batch size must be at least 1"):
+    with pytest.raises(UserError, match="batch_size must be a whole number of at least 1"):
         predict(run, stored, batch_size=0)
 
 

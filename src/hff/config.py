@@ -8,6 +8,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -229,7 +230,8 @@ def _bool(value: Any) -> bool:
 
 
 def _int(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | str):
+    # The numbers of NumPy count as well.
+    if isinstance(value, bool) or not isinstance(value, Integral | str):
         raise Mismatch
     try:
         return int(value)
@@ -239,7 +241,7 @@ def _int(value: Any) -> int:
 
 def _float(value: Any) -> float:
     # YAML reads 1e-3 as text, so text is converted here as well.
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    if isinstance(value, bool) or not isinstance(value, Real | str):
         raise Mismatch
     try:
         number = float(value)

@@ -20,6 +20,12 @@ def require(condition: bool, message: str) -> None:
         raise UserError(message)
 
 
+def require_seed(seed: object) -> None:
+    """Raises a `UserError` unless the seed is an int: one of NumPy would give other random numbers."""
+    is_int = isinstance(seed, int) and not isinstance(seed, bool)
+    require(is_int, f"seed must be a whole number of type int, not {quoted(seed)}.")
+
+
 def quoted(value: object) -> str:
     """A value as it is shown in messages: cut if it is long, because a damaged file can hold anything."""
     text = repr(value)

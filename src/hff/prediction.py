@@ -97,8 +97,8 @@ def predict(
     Returns:
         One prediction per input, in order. A folder stands for all images in it, sorted by path.
     """
-    if batch_size < 1:
-        raise UserError(f"The batch size must be at least 1, not {batch_size}.")
+    if not isinstance(batch_size, int) or batch_size < 1:
+        raise UserError(f"batch_size must be a whole number of at least 1, not {batch_size!r}.")
     brightness = None
     if isinstance(source, Method):
         method = source
@@ -110,8 +110,8 @@ def predict(
     preprocessing, classes = preprocessing or method.preprocessing, classes or method.class_names
     if classes is not None and len(classes) != method.classes:
         raise UserError(f"The method predicts {method.classes} classes, but {len(classes)} names are given.")
-    if not 1 <= top_k <= method.classes:
-        raise UserError(f"top_k must be 1 to {method.classes}, the number of classes, not {top_k}.")
+    if not isinstance(top_k, int) or not 1 <= top_k <= method.classes:
+        raise UserError(f"top_k must be 1 to {method.classes}, the number of classes, not {top_k!r}.")
     reader = InputReader(preprocessing, brightness, batch_size, invert)
     answers = Answers(method, range(method.classes) if classes is None else classes, calibration, top_k)
     method.to(chosen)

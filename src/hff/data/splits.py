@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hff.data.examples import Examples
-from hff.errors import UserError
+from hff.errors import UserError, require_seed
 from hff.randomness import permutation
 
 TEST_SHARE = 0.2
@@ -85,6 +85,7 @@ def carve_validation(
         limit: the largest number of examples to train on.
         seed: the seed of the draw.
     """
+    require_seed(seed)
     if limit is not None and limit < 1:
         raise UserError(f"The limit must be at least 1 training example, not {limit}.")
     given: object = validation

@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from hff.batch import Batch
 from hff.config import parse_options
 from hff.data import Preprocessing
-from hff.errors import UserError, require
+from hff.errors import UserError, require, require_seed
 from hff.networks import AffineBlock, Block, Network, Shape
 from hff.randomness import seed_of
 from hff.registry import Registry
@@ -369,6 +369,7 @@ def create_method(name: str, network: Network, classes: int, *, seed: int = 0, *
     options = parse_options(cls, options, f"method {name!r}")
     require(isinstance(network, Network), f"The network must come from create_network; it is {network!r}.")
     require(isinstance(classes, int), f"The number of classes must be a whole number, not {classes!r}.")
+    require_seed(seed)
     if reason := cls.unsupported_reason(network, classes) or network.too_large():
         raise UserError(reason)
     with torch.random.fork_rng(devices=[]):

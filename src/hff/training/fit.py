@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hff.batch import Batch
 from hff.data import Augmentation, Batches, DataSet
-from hff.errors import UserError
+from hff.errors import UserError, quoted, require, require_seed
 from hff.evaluation import layer_accuracy
 from hff.methods import Method, Stage
 from hff.methods.method import group_layer
@@ -56,8 +56,12 @@ def fit(
         listener: receives the events of the training. The default shows the progress on a terminal or in a
             notebook; `Listener()` shows nothing.
     """
-    if not isinstance(seed, int):
-        raise UserError(f"seed must be a whole number, not {seed!r}.")
+    require(isinstance(method, Method), f"fit takes a method from create_method, not {quoted(method)}.")
+    require(
+        isinstance(data, DataSet), f"fit takes a DataSet, such as load_data('mnist'), not {quoted(data)}."
+    )
+    require(isinstance(settings, Settings), f"fit takes hff.Settings(...), not {quoted(settings)}.")
+    require_seed(seed)
     method.check_data(data.in_shape, len(data.classes), data.name)
     with contextlib.ExitStack() as stack:
         listener = listener or stack.enter_context(default_display(f"{method.info.title} on {data.name}"))

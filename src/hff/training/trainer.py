@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hff.batch import Batch
-from hff.errors import UserError
+from hff.errors import UserError, quoted, require, require_seed
 from hff.methods import Method, Stage
 from hff.randomness import seed_of
 from hff.training.optimizers import Optimizers
@@ -39,6 +39,9 @@ class Trainer:
     ) -> None:
         self.method = method
         self.settings = settings or Settings()
+        require(isinstance(method, Method), f"A Trainer takes a method, not {quoted(method)}.")
+        require(isinstance(self.settings, Settings), f"A Trainer takes hff.Settings, not {quoted(settings)}.")
+        require_seed(seed)
         self.seed = seed
         self.steps = 0
         """The number of steps taken in the current stage."""
