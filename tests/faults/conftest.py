@@ -44,7 +44,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, few_digits: DataSet) -> Pa
     RunGroup.create(folder / "group", TINY, (0, 1)).train(device="cpu")
     with pytest.MonkeyPatch.context() as patch:
         # Measuring memory starts a process.
-        patch.setattr("hff.comparison.compare.peak_memory", lambda *_: 10**6)
+        patch.setattr("hff.comparison.compare.MemoryMeter.peak", lambda *_: 10**6)
         settings = ComparisonSettings(
             Experiment.from_mapping({"data": DATA}).data, Selection("mlp", {"widths": (12, 10)}), epochs=1
         )

@@ -45,7 +45,7 @@ def test_damage_to_a_group_of_seeds_does_no_harm(file: str, count: int, folder: 
 @pytest.fixture
 def comparison(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a comparison."""
-    monkeypatch.setattr("hff.comparison.compare.peak_memory", lambda *_: 10**6)
+    monkeypatch.setattr("hff.comparison.compare.MemoryMeter.peak", lambda *_: 10**6)
     return folder / "comparison"
 
 

@@ -34,7 +34,7 @@ def compare(folder: Path) -> list[dict[str, Any]]:
 @pytest.fixture(autouse=True)
 def known_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Measuring memory starts a process."""
-    monkeypatch.setattr("hff.comparison.compare.peak_memory", lambda *_: 10**6)
+    monkeypatch.setattr("hff.comparison.compare.MemoryMeter.peak", lambda *_: 10**6)
 
 
 def test_a_comparison_resumes_after_a_disk_that_was_full_at_any_write(

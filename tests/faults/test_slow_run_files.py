@@ -13,6 +13,7 @@ from worker import Silent, assert_harmless
 
 from hff.data import DataSet
 from hff.experiment import Experiment, resume
+from hff.prediction import predict
 from hff.trained import evaluate_run, load_method
 from hff.training import Listener, Run, checkpoint
 from hff.training.curves import accuracy_curves
@@ -158,6 +159,19 @@ def test_damaged_results_do_no_harm(file: str, folder: Path, few_digits: DataSet
         Run.open(folder).add_cost({"peak_memory": 1})
 
     assert_harmless(damaged(folder / "finished", file, [results, resume_it, add_cost], 200, TEXT))
+
+
+def test_a_damaged_calibration_does_no_harm(folder: Path, few_digits: DataSet) -> None:
+    inputs = few_digits.train.fetch(torch.arange(2))
+
+    def predict_two(folder: Path) -> None:
+        assert len(predict(folder, inputs, device="cpu")) == 2
+
+    def evaluate(folder: Path) -> None:
+        evaluate_run(Run.open(folder), "test", data=few_digits, device="cpu")
+
+    cases = damaged(folder / "finished", "calibration.json", [predict_two, evaluate], 300, TEXT)
+    assert_harmless(cases)
 
 
 def test_damaged_metrics_do_no_harm(folder: Path, few_digits: DataSet) -> None:

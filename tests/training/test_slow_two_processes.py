@@ -103,7 +103,7 @@ def records(run: Run) -> list[dict[str, Any]]:
 def test_one_of_two_processes_trains_and_its_lock_ends_with_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hff.comparison.compare.peak_memory", lambda *_: 10**6)
+    monkeypatch.setattr("hff.comparison.compare.MemoryMeter.peak", lambda *_: 10**6)
     kind = KINDS[name]
     straight, folder = tmp_path / "straight", tmp_path / "folder"
     kind.start(straight, False)
