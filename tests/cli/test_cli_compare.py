@@ -45,7 +45,8 @@ def test_it_estimates_the_time_then_trains_and_shows_a_table(
         assert column in header
     assert max(map(len, lines[lines.index(header) :][:3])) <= 80
     folder = Path("runs/compare-digits-mlp-0.05s-seed0")
-    assert f"The table is in {folder} (comparison.csv, comparison.md, comparison.png)" in printed
+    expected = f"The table and the run of each method are in {folder}:"
+    assert f"{expected}\n  comparison.csv, comparison.md, comparison.png\n" in printed
     assert sorted(path.name for path in folder.iterdir()) == [
         "backprop", "comparison.csv", "comparison.md", "comparison.png", "settings.json", "sff",
     ]  # fmt: skip

@@ -179,7 +179,7 @@ def _answer(
         return
     _show(results)
     files = [TABLE, PAGE, *([figure.name] if isinstance(figure, Path) else [])]
-    write(f"\nThe table is in {comparison.folder} ({', '.join(files)}), with the run of each method.")
+    write(f"\nThe table and the run of each method are in {comparison.folder}:\n  {', '.join(files)}")
     if isinstance(figure, str):
         write(figure)
 
