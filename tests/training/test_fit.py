@@ -306,6 +306,22 @@ def test_a_linear_first_layer_on_color_images_is_warned_about(
     assert any("--network cnn" in warning for warning in listener.warnings) == warned
 
 
+@pytest.mark.parametrize(
+    ("samples", "batch_size", "advice"),
+    [(60, 64, "takes only 3 steps"), (60, 64, "--batch-size 8"), (300, 128, "--batch-size 32"), (60, 8, "")],
+)
+def test_batches_that_are_large_for_the_data_are_warned_about(
+    samples: int, batch_size: int, advice: str
+) -> None:
+    data = DataSet.from_arrays(torch.randn(samples, 3), torch.arange(samples) % 2, validation=0)
+    method = create_method("backprop", create_network("mlp", (3,), 2, widths=(4,)), 2)
+    listener = Recorder()
+    fit(method, data, Settings(epochs=3, batch_size=batch_size), listener=listener)
+    found = [warning for warning in listener.warnings or () if "batches of" in warning]
+    assert len(found) == bool(advice)
+    assert advice in "".join(found)
+
+
 def test_a_trained_method_knows_its_preprocessing_and_classes(digits: DataSet) -> None:
     method = method_for(digits)
     fit(method, digits, replace(SETTINGS, epochs=1))

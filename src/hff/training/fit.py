@@ -18,7 +18,7 @@ from hff.errors import UserError, quoted, require, require_seed
 from hff.evaluation import layer_accuracy
 from hff.methods import Method, Stage
 from hff.methods.method import group_layer
-from hff.networks import Block
+from hff.training.advice import warnings_before
 from hff.training.device import pick_device, wait_for
 from hff.training.display import default_display
 from hff.training.feature_cache import FeatureCache
@@ -70,18 +70,6 @@ def fit(
         return _Training(method, data, settings, seed, pick_device(device), run, listener).train()
 
 
-def network_warnings(method: Method, data: DataSet) -> list[str]:
-    """Why the network may not suit the data, one sentence each."""
-    first = method.blocks[0]
-    is_color = len(data.in_shape) == 3 and data.in_shape[0] == 3
-    if not is_color or not isinstance(first, Block) or first.row.kind != "linear":
-        return []
-    return [
-        "The first layer is linear, so it does not see which pixels are neighbors; a convolutional network "
-        "usually learns photographs much better (--network cnn)."
-    ]
-
-
 class _Training:
     """The state of one call of `fit`."""
 
@@ -126,7 +114,8 @@ class _Training:
         parameters = sum(p.numel() for p in self.method.parameters())
         if resumed is None:
             self.listener.data_loaded(
-                self.data, [*self.data.warnings, *network_warnings(self.method, self.data)]
+                self.data,
+                [*self.data.warnings, *warnings_before(self.method, self.data, self.settings)],
             )
         self.listener.started(len(self.method.blocks), parameters, resumed)
         self.saved = time.perf_counter()
