@@ -1,6 +1,7 @@
 """Normalization of stored values to network inputs. It is saved with every run."""
 
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -43,18 +44,23 @@ class Preprocessing:
             raise UserError(f"Each input must have the shape {list(self.size)}, not {list(x.shape[1:])}.")
         # The mean of a column of years is far larger than its spread, so floats are centered in float64.
         kind = torch.float64 if x.is_floating_point() else torch.float32
-        trailing = (1,) * (len(self.size) - 1)
-        mean = torch.tensor(self.mean, dtype=torch.float64).view(-1, *trailing)
-        std = torch.tensor(self.std, dtype=torch.float64).view(-1, *trailing)
-        factor = (1 / (self.scale * std)).to(x.device, kind)
-        offset = (-mean / std).to(x.device, kind)
-        result = (x.to(kind) * factor).add_(offset).float()
+        factor, offset = (each.to(x.device, kind) for each in self._factor_and_offset)
+        result = x.to(kind).mul_(factor) if x.dtype != kind else x * factor
+        result = result.add_(offset).float()
         if x.is_floating_point() and not bool(torch.isfinite(result).all()):
             wrong = int((~torch.isfinite(result)).sum())
             raise UserError(
                 f"{wrong} of {result.numel()} input values are NaN, infinite or far too large; replace them."
             )
         return result
+
+    @cached_property
+    def _factor_and_offset(self) -> tuple[Tensor, Tensor]:
+        """Both in float64, in a shape that broadcasts to [B, *size]."""
+        trailing = (1,) * (len(self.size) - 1)
+        mean = torch.tensor(self.mean, dtype=torch.float64).view(-1, *trailing)
+        std = torch.tensor(self.std, dtype=torch.float64).view(-1, *trailing)
+        return 1 / (self.scale * std), -mean / std
 
     def read_image(self, path: Path | str) -> Tensor:
         """Reads an image file of any size into a network input [C, H, W]."""

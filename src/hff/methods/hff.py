@@ -1,13 +1,13 @@
 """Hyperspherical Forward-Forward: every layer classifies by similarity to class prototypes."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from hff import functional
+from hff import functional, gradients
 from hff.batch import Batch
 from hff.errors import UserError, require
 from hff.methods.families.local import LocalMethod
@@ -15,6 +15,7 @@ from hff.methods.method import MethodInfo, ParameterSet, Stage, group_layer, gro
 from hff.modules.heads import Head
 from hff.modules.prototypes import Init, Prototypes, Update
 from hff.networks import AffineBlock, AffineRow, Network
+from hff.networks.affine import add_gradient
 
 
 @register
@@ -92,6 +93,7 @@ class HFF(LocalMethod):
         self.lse: Literal["sum", "mean"] = lse
         self.scale_margin = scale_margin
         self.loss_on = loss_on
+        self.judges_preactivation = loss_on == "pre"
         self.scale_input = scale_input
         self.scale_similarity = scale_similarity
         self.project_input = project_input
@@ -131,14 +133,14 @@ class HFF(LocalMethod):
         f = block.preactivation(h)
         if self.loss_on == "pre":
             return f
-        return block.output(block.activate(f)) if self._uses_pooled_map(layer) else block.activate(f)
+        return block.output_from(f) if self._uses_pooled_map(layer) else block.activate(f)
 
     def next_input(self, layer: int, features: Tensor, h: Tensor) -> Tensor:
         block = self.block(layer)
         if not isinstance(block, AffineBlock):
             out = super().next_input(layer, features, h)
         elif self.loss_on == "pre":
-            out = block.output(block.activate(features))
+            out = block.output_from(features)
         else:
             out = features if self._uses_pooled_map(layer) else block.output(features)
         return out if self.scale_input else _direction(out)
@@ -152,10 +154,36 @@ class HFF(LocalMethod):
         self._prototypes(layer).observe(vector.detach(), batch.y)
         if self.loss_name == "cross_entropy":
             return functional.cross_entropy(scores, batch.y)
-        scaled = not self._uses_length(layer) if self.scale_margin is None else self.scale_margin
         return functional.smooth_margin_loss(
-            scores, batch.y, self.temperature, lse=self.lse, scale_margin=scaled
+            scores, batch.y, self.temperature, lse=self.lse, scale_margin=self._scales_margin(layer)
         )
+
+    def has_loss_gradient(self, layer: int) -> bool:
+        return isinstance(self.heads[layer], nn.Identity)
+
+    def loss_gradients(
+        self, layers: Sequence[int], features: Sequence[Tensor], batch: Batch
+    ) -> tuple[Tensor, list[Tensor]]:
+        vectors = [self._vector(layer, each) for layer, each in zip(layers, features, strict=True)]
+        by_layer = [self._class_scores(layer, each) for layer, each in zip(layers, vectors, strict=True)]
+        scores = torch.stack(by_layer)
+        if self.loss_name == "cross_entropy":
+            losses, gradient = gradients.cross_entropy(scores, batch.y)
+        else:
+            # All of them are fully connected layers, so they are alike.
+            scaled = self._scales_margin(layers[0])
+            losses, gradient = gradients.smooth_margin_loss(
+                scores, batch.y, self.temperature, lse=self.lse, scale_margin=scaled
+            )
+        found = []
+        for layer, each, vector, slope in zip(layers, features, vectors, gradient.unbind(), strict=True):
+            prototypes = self._prototypes(layer)
+            prototypes.observe(vector, batch.y)
+            slope, moved = gradients.class_scores(vector, prototypes.vectors, self.temperature, slope)
+            if isinstance(prototypes.vectors, nn.Parameter):
+                add_gradient(prototypes.vectors, moved)
+            found.append(slope if self._uses_length(layer) else gradients.project(each, slope))
+        return losses, found
 
     def prepare(self, stage: Stage, batches: Callable[[], Iterable[Batch]]) -> None:
         if self.prototype_init != "class_means":
@@ -193,9 +221,8 @@ class HFF(LocalMethod):
 
     def _vector(self, layer: int, features: Tensor) -> Tensor:
         """The vector [B, D] that is compared with the prototypes."""
-        block = self.block(layer)
-        if isinstance(block, AffineBlock) and self.loss_on == "pre" and self._uses_pooled_map(layer):
-            features = block.output(features)
+        if self.loss_on == "pre" and self._uses_pooled_map(layer):
+            features = self.affine_block(layer).output(features)
         vector: Tensor = self.heads[layer](features)
         return vector if self._uses_length(layer) else functional.project(vector)
 
@@ -210,6 +237,9 @@ class HFF(LocalMethod):
         if self.scale_similarity is None:
             return len(self.block(layer).out_shape) == 1
         return self.scale_similarity
+
+    def _scales_margin(self, layer: int) -> bool:
+        return not self._uses_length(layer) if self.scale_margin is None else self.scale_margin
 
     def _prototypes(self, layer: int) -> Prototypes:
         prototypes = self.prototypes[layer]

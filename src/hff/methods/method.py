@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -99,9 +99,13 @@ class Method(nn.Module):
     """The shape of one input of the network; None if the method was not made by `create_method`."""
     preprocessing: Preprocessing | None = None
     """The preprocessing of the data that `fit` trained on, which `predict` applies."""
+    closed_form: bool = True
+    """Whether layers whose gradients have a closed form compute them without autograd; set by the trainer."""
     class_names: tuple[str, ...] | None = None
     """The names of the classes of that data."""
     best_layer: Tensor
+    _entered: "Stage | None" = None
+    """The stage whose modes the blocks have; None if they were changed since."""
 
     def __init__(
         self,
@@ -170,9 +174,16 @@ class Method(nn.Module):
 
     def enter(self, stage: Stage) -> None:
         """Sets training mode for the blocks that learn and evaluation mode for the frozen ones."""
+        if self._entered is stage:
+            return
         self.train()
         for layer, block in enumerate(self.blocks):
             block.train(layer in stage.blocks)
+        self._entered = stage
+
+    def train(self, mode: bool = True) -> Self:
+        self._entered = None
+        return super().train(mode)
 
     def parameter_groups(self, stage: Stage) -> dict[str, list[ParameterSet]]:
         """The parameters that learn in a stage, by the groups that `update` yields; one optimizer each."""

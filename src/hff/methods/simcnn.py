@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from hff.errors import UserError
 from hff.methods.families.local import LocalMethod
 from hff.methods.method import MethodInfo, register
+from hff.modules.grid_pool import GridPool
 from hff.networks import AffineRow, Network, Shape
 
 
@@ -78,7 +79,7 @@ def auxiliary_classifier(
         shape = block.out_shape
     channels, height, width = shape
     cells = (min(grid, height), min(grid, width))
-    parts.append(nn.AdaptiveAvgPool2d(cells))
+    parts.append(GridPool(cells))
     if hidden.norm == "batch":
         parts.append(nn.BatchNorm2d(channels))
     return nn.Sequential(*parts, nn.Flatten(), nn.Linear(channels * cells[0] * cells[1], classes))

@@ -77,7 +77,7 @@ class Pass:
             self._read = block.affine_input(self._x)
             self._given = block.affine(self._read.detach())
             self._taken = self._given.detach().requires_grad_()
-            self._out = block.output(block.activate(block.normalize(self._taken)))
+            self._out = block.output_from(block.normalize(self._taken))
 
     @property
     def out(self) -> Tensor:

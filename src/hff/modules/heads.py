@@ -1,9 +1,9 @@
 """The auxiliary head of a block."""
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hff.errors import UserError
+from hff.modules.grid_pool import grid_pool
 from hff.networks import Shape
 
 
@@ -43,8 +43,14 @@ class Head(nn.Module):
             self.dim = channels
         self.project = nn.Sequential(*layers)
 
+    @property
+    def linear(self) -> nn.Linear | None:
+        """The head itself, if it is just a linear map of a vector."""
+        single = len(self.project) == 1 and self.grid is None
+        return self.project[0] if single and type(self.project[0]) is nn.Linear else None
+
     def forward(self, h: Tensor) -> Tensor:
         if self.grid is not None:
-            h = F.adaptive_avg_pool2d(h, self.grid)
+            h = grid_pool(h, self.grid)
         vector: Tensor = self.project(h.flatten(1))
         return vector

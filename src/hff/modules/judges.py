@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from hff import functional
 from hff.modules.feedback import FeedbackLinear
+from hff.modules.grid_pool import GridPool
 from hff.networks import Shape
 
 
@@ -91,7 +92,7 @@ def pooling(shape: Shape, most: int) -> tuple[nn.Module, Shape]:
         cells[side] = math.ceil(cells[side] / 2)
         side = 1 - side
     pooled = (channels, *cells)
-    return nn.Identity() if pooled == shape else nn.AdaptiveAvgPool2d((cells[0], cells[1])), pooled
+    return nn.Identity() if pooled == shape else GridPool((cells[0], cells[1])), pooled
 
 
 def comparison(shape: Shape) -> nn.Module:

@@ -67,11 +67,13 @@ class Prototypes(nn.Module):
         """Prototypes for computing scores in the current mode (training or evaluation) [C, P, D]."""
         return self.get_buffer("average") if self.update == "shadow" and not self.training else self.vectors
 
-    @torch.no_grad()
     def observe(self, features: Tensor, labels: Tensor) -> None:
         """Adds the directions of features [B, D] to the sums of the nearest prototypes of their class."""
-        if self.update != "class_means":
-            return
+        if self.update == "class_means":
+            self._add(features, labels)
+
+    @torch.no_grad()
+    def _add(self, features: Tensor, labels: Tensor) -> None:
         directions = functional.project(features)
         own = functional.similarities(directions, self.vectors)[torch.arange(len(labels)), labels]
         nearest = (labels, own.argmax(1))
@@ -86,7 +88,8 @@ class Prototypes(nn.Module):
             self.sums.zero_()
             self.counts.zero_()
             return
-        self.vectors.copy_(functional.project(self.vectors))
+        # In place and without the checks of `project`, because this follows every step of every layer.
+        self.vectors.div_(torch.linalg.vector_norm(self.vectors, dim=-1, keepdim=True).clamp_min_(1e-6))
         if self.update in ("shadow", "smoothed"):
             average = self.get_buffer("average")
             average.copy_(functional.project(self.decay * average + (1 - self.decay) * self.vectors))

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hff import gradients
 from hff.errors import UserError, unknown
 from hff.networks.block import Block, Row, Shape, TooSmall
 
@@ -34,6 +35,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "identity": lambda f: f,
 }
 WITHOUT_GRADIENT = frozenset({"step"})
+COMMUTE_WITH_MAX = frozenset({"relu", "leaky_relu", "hard_tanh", "identity"})
+"""Activations that never decrease and do not round, so that they can follow max-pooling."""
 
 
 @dataclass(frozen=True)
@@ -136,9 +139,28 @@ class AffineBlock(Block):
 
     def pooled(self, h: Tensor) -> Tensor:
         """Pools the activity and normalizes the output: [B, *map_shape] -> [B, *out_shape]."""
-        if self.row.pool is not None and self.row.kind == "conv":
-            h = self.row.pool(h)
-        return self._normed("output", h)
+        return self._normed("output", self._pool(h))
+
+    def pooled_activity(self, f: Tensor) -> Tensor:
+        """The same as `pooled(activate(f))` of a preactivation f: [B, *map_shape] -> [B, *out_shape].
+
+        Where the two commute, the map is pooled first, so that the activation has fewer values to compute.
+        """
+        if not self.pools_first:
+            return self.pooled(self.activate(f))
+        return self._normed("output", self.activate(self._pool(f)))
+
+    def output_from(self, f: Tensor) -> Tensor:
+        """The output of the block, from its preactivation: [B, *map_shape] -> [B, *out_shape]."""
+        out: Tensor = self.dropout(self.pooled_activity(f))
+        return out
+
+    @property
+    def pools_first(self) -> bool:
+        """Whether max-pooling and the activation commute, in their values and in their gradients."""
+        pool = self.row.pool
+        conv_pool = pool is not None and pool.kind == "max" and self.row.kind == "conv"
+        return conv_pool and self.row.activation in COMMUTE_WITH_MAX and self.row.power == 1
 
     def output(self, h: Tensor) -> Tensor:
         """The input of the next block, from the activity: [B, *map_shape] -> [B, *out_shape]."""
@@ -147,14 +169,47 @@ class AffineBlock(Block):
 
     def activity(self, x: Tensor) -> Tensor:
         """The output before dropout, for losses that use every unit: [B, *in_shape] -> [B, *out_shape]."""
-        return self.pooled(self.activate(self.preactivation(x)))
+        return self.pooled_activity(self.preactivation(x))
+
+    def has_closed_form(self, preactivation: bool = False) -> bool:
+        """Whether `set_gradients` is all that autograd would do: a linear map and a known activation.
+
+        Args:
+            preactivation: whether the gradient is that of the preactivation, so that any activation will do.
+        """
+        row, affine = self.row, self.affine
+        return (
+            type(affine) is nn.Linear
+            and row.norm == "none"
+            and (preactivation or (row.activation in gradients.SLOPES and row.power == 1))
+            and affine.weight.requires_grad
+            and (affine.bias is None or affine.bias.requires_grad)
+            and not (affine._forward_hooks or affine._forward_pre_hooks or affine._backward_hooks)
+        )
+
+    def set_gradients(self, x: Tensor, gradient: Tensor) -> None:
+        """Adds to `.grad` of a linear map, from its input x [B, *in_shape] and the output's gradient."""
+        affine = self.affine
+        add_gradient(affine.weight, gradient.T @ x.flatten(1))
+        if affine.bias is not None:
+            add_gradient(affine.bias, gradient.sum(0))
+
+    def _pool(self, h: Tensor) -> Tensor:
+        return self.row.pool(h) if self.row.pool is not None and self.row.kind == "conv" else h
 
     def _normed(self, place: Place, x: Tensor) -> Tensor:
-        y: Tensor = self.norm(x) if self.row.norm_at == place else x
+        if self.row.norm == "none" or self.row.norm_at != place:
+            return x
+        y: Tensor = self.norm(x)
         return y
 
     def extra_repr(self) -> str:
         return f"{list(self.in_shape)} -> {list(self.out_shape)}, {self.row.activation}"
+
+
+def add_gradient(parameter: Tensor, gradient: Tensor) -> None:
+    """Adds to `.grad`, as `backward()` does."""
+    parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
 
 
 def shapes(row: AffineRow, in_shape: Shape) -> tuple[Shape, Shape, Shape]:
@@ -212,7 +267,7 @@ def _make_affine(row: AffineRow, shape: Shape) -> nn.Conv2d | nn.Linear:
             f"A convolution from {shape[0]} to {row.width} channels cannot have {row.groups} groups; "
             f"choose numbers of channels that are divisible by {row.groups}."
         )
-    return nn.Conv2d(
+    convolution = nn.Conv2d(
         shape[0],
         row.width,
         row.kernel,
@@ -221,6 +276,9 @@ def _make_affine(row: AffineRow, shape: Shape) -> nn.Conv2d | nn.Linear:
         groups=row.groups,
         bias=row.bias,
     )
+    # Maps get the memory format of the weights. With channels last, pooling is several times as fast, and
+    # convolutions do not have to rearrange their inputs.
+    return convolution.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
 def _make_norm(row: AffineRow, shape: Shape) -> nn.Module:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from hff.batch import Batch
 from hff.data import Augmentation, Batches, DataSet
+from hff.data.prefetch import prefetched
 from hff.errors import UserError, quoted, require, require_seed
 from hff.evaluation import layer_accuracy
 from hff.methods import Method, Stage
@@ -97,7 +98,9 @@ class _Training:
         self.saved = 0.0
         """The time at which the last checkpoint was written."""
         self.losses: dict[str, Tensor] = {}
-        """Sum and number of the losses of each group in this epoch [2]."""
+        """The sum [] of the losses of each group in this epoch."""
+        self.loss_counts: dict[str, float] = {}
+        """The number of losses in each sum."""
         self.stop = threading.Event()
         self.resuming = False
         self.optimizer_state: dict[str, Tensor] = {}
@@ -167,7 +170,7 @@ class _Training:
     def _prepare(self, stage: Stage, batch_size: int) -> None:
         batches = Batches.in_order(self.data.train, self.data.preprocessing, batch_size)
         self.method.eval()
-        with keyed_randomness(self.seed, self.at.stage, "prepare"):
+        with keyed_randomness(self.device, self.seed, self.at.stage, "prepare"):
             self.method.prepare(stage, lambda: (batch.to(self.device) for batch in batches.epoch(0)))
 
     def _feature_cache(self, stage: Stage) -> FeatureCache:
@@ -201,7 +204,7 @@ class _Training:
         begun = shown = time.perf_counter()
         first_spent, first_step = self.at.spent, self.at.step
         rate = self.settings.learning_rate
-        for batch in batches.epoch(self.at.epoch, start=self.at.step):
+        for batch in prefetched(batches.epoch(self.at.epoch, start=self.at.step)):
             rate = learning_rate(self.settings, self.plan.progress(self.at, steps))
             self._step(self.cache.attach(batch.to(self.device), TRAINING), rate)
             if self.settings.seconds is not None:
@@ -224,8 +227,8 @@ class _Training:
 
     def _step(self, batch: Batch, rate: float) -> None:
         for group, loss in self.trainer.step(batch, rate).items():
-            counted = torch.stack([loss, torch.ones_like(loss)])
-            self.losses[group] = self.losses.get(group, torch.zeros_like(counted)) + counted
+            self.losses[group] = self.losses[group] + loss if group in self.losses else loss
+            self.loss_counts[group] = self.loss_counts.get(group, 0.0) + 1
 
     def _record(self, stage: Stage, rate: float) -> dict[str, Any]:
         """Validates and writes one line of metrics."""
@@ -237,7 +240,7 @@ class _Training:
             raise UserError("The weights are no longer finite; use a smaller learning rate.")
         accuracy, read_out = self._validate(stage)
         self.method.observe_validation(accuracy)
-        self.losses = {}
+        self.losses, self.loss_counts = {}, {}
         self.at.records += 1
         record = {
             "stage": stage.name,
@@ -276,7 +279,7 @@ class _Training:
         # In the order of the layers, which may differ from the order in which `update` yields them.
         layers = {group: group_layer(group) for group in self.losses}
         ordered = sorted(layers, key=lambda group: math.inf if (layer := layers[group]) is None else layer)
-        return {group: float(self.losses[group][0] / self.losses[group][1]) for group in ordered}
+        return {group: float(self.losses[group] / self.loss_counts[group]) for group in ordered}
 
     def _progress(self, stage: Stage, steps: int, pace: float) -> TrainingProgress:
         later = sum(each.epochs for each in self.stages[self.at.stage + 1 :])
@@ -336,7 +339,10 @@ class _Training:
         self.at.seconds = time.perf_counter() - self.clock
         tensors = {f"method/{name}": t for name, t in self.method.state_dict().items()}
         tensors |= {f"optimizer/{name}": t for name, t in self.trainer.optimizers.state().items()}
-        tensors |= {f"loss/{group}": t for group, t in self.losses.items()}
+        tensors |= {
+            f"loss/{group}": torch.tensor([float(total), self.loss_counts[group]])
+            for group, total in self.losses.items()
+        }
         # Every random number is a function of the seed and the position, so no generator state is saved.
         self.run.save(tensors, {"format": 1, "position": asdict(self.at), "seed": self.seed})
         self.saved = time.perf_counter()
@@ -359,7 +365,8 @@ class _Training:
         if self.at.records:
             recorded = self.run.metrics()[-1]["validation_accuracy"]
             self.accuracy = {int(layer): share for layer, share in recorded.items()}
-        self.losses = {name: loss.to(self.device) for name, loss in _part(tensors, "loss/").items()}
+        for group, sums in _part(tensors, "loss/").items():
+            self.losses[group], self.loss_counts[group] = sums[0].to(self.device), float(sums[1])
         self.resuming = True
         self.optimizer_state = _part(tensors, "optimizer/")
         return f"{self.stages[self.at.stage].name}, epoch {self.at.epoch + 1}, step {self.at.step}"

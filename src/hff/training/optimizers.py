@@ -1,6 +1,7 @@
 """One optimizer for each group of parameters, and learning rate schedules."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,14 +29,15 @@ class Optimizers:
         self._optimizers: dict[str, torch.optim.Optimizer] = {}
         self._raw: dict[str, list[nn.Parameter]] = {}
         for group, sets in method.parameter_groups(stage).items():
-            torch_groups = [
-                {
-                    "params": each.parameters,
-                    "factor": each.learning_rate,
-                    "weight_decay": settings.weight_decay if each.weight_decay is None else each.weight_decay,
-                }
-                for each in sets
-                if each.parameters and not each.raw_update
+            # Sets with equal settings share a call of the optimizer's kernel.
+            merged: dict[tuple[float, float], list[nn.Parameter]] = {}
+            for each in sets:
+                decay = settings.weight_decay if each.weight_decay is None else each.weight_decay
+                if each.parameters and not each.raw_update:
+                    merged.setdefault((each.learning_rate, decay), []).extend(each.parameters)
+            torch_groups: list[dict[str, Any]] = [
+                {"params": parameters, "factor": factor, "weight_decay": decay}
+                for (factor, decay), parameters in merged.items()
             ]
             self._raw[group] = [p for each in sets if each.raw_update for p in each.parameters]
             if torch_groups:
@@ -60,8 +62,13 @@ class Optimizers:
             nn.utils.clip_grad_norm_(parameters, self.settings.clip)
         if isinstance(optimizer, torch.optim.SGD) and self.settings.momentum:
             _start_momentum(optimizer)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        if optimizer.defaults.get("fused") and isinstance(optimizer, torch.optim.Adam):
+            _fused_adam_step(optimizer)
+        else:
+            optimizer.step()
+        for torch_group in optimizer.param_groups:
+            for parameter in torch_group["params"]:
+                parameter.grad = None
 
     def state(self) -> dict[str, Tensor]:
         """The state of all optimizers as a dictionary from "group/parameter/quantity" to tensors."""
@@ -91,6 +98,9 @@ class Optimizers:
             # Kernels that are not fused count their steps on the CPU; all other state is on the device of the
             # parameter.
             on_device = quantity != STEP or optimizer.defaults.get("fused")
+            if quantity != STEP:
+                # The kernels expect the memory format of the parameter; checkpoints are contiguous.
+                value = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
             optimizer.state[parameter][quantity] = value.to(parameter.device) if on_device else value
         for group, optimizer in self._optimizers.items():
             for parameter, quantities in optimizer.state.items():
@@ -109,7 +119,7 @@ def _misfit(reason: str) -> UserError:
     )
 
 
-def _optimizer(groups: list[dict[str, object]], settings: Settings) -> torch.optim.Optimizer:
+def _optimizer(groups: list[dict[str, Any]], settings: Settings) -> torch.optim.Optimizer:
     rate, momentum = settings.learning_rate, settings.momentum
     # Fused kernels read and write each parameter once. On a CPU they take a third of the time.
     if settings.optimizer == "adam":
@@ -119,6 +129,44 @@ def _optimizer(groups: list[dict[str, object]], settings: Settings) -> torch.opt
     if settings.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=rate, momentum=momentum, fused=_fused(groups))
     return torch.optim.RMSprop(groups, lr=rate, eps=settings.epsilon, momentum=momentum)
+
+
+@torch.no_grad()
+def _fused_adam_step(optimizer: torch.optim.Adam) -> None:
+    """The same as `optimizer.step()`, bit for bit, without what it does besides calling the kernel.
+
+    Its hooks, checks and profiling take longer than the kernel itself for a layer of a few hundred units.
+    """
+    kernel = torch._fused_adamw_ if isinstance(optimizer, torch.optim.AdamW) else torch._fused_adam_
+    for group in optimizer.param_groups:
+        parameters = [p for p in group["params"] if p.grad is not None]
+        if not parameters:
+            continue
+        states = [optimizer.state[p] for p in parameters]
+        for parameter, state in zip(parameters, states, strict=True):
+            if not state:
+                state[STEP] = torch.zeros((), dtype=torch.float32, device=parameter.device)
+                state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(parameter) for _ in range(2))
+        steps = [state[STEP] for state in states]
+        for step in steps:
+            step += 1
+        kernel(
+            parameters,
+            [p.grad for p in parameters],
+            [state["exp_avg"] for state in states],
+            [state["exp_avg_sq"] for state in states],
+            [],
+            steps,
+            lr=group["lr"],
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            amsgrad=False,
+            maximize=False,
+            grad_scale=None,
+            found_inf=None,
+        )
 
 
 def _start_momentum(optimizer: torch.optim.SGD) -> None:
@@ -134,8 +182,8 @@ def _start_momentum(optimizer: torch.optim.SGD) -> None:
             optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
-def _fused(groups: list[dict[str, object]]) -> bool:
-    parameters = [p for group in groups for p in group["params"]]  # type: ignore[attr-defined]
+def _fused(groups: list[dict[str, Any]]) -> bool:
+    parameters = [p for group in groups for p in group["params"]]
     return all(p.device.type in ("cpu", "cuda") and p.is_floating_point() for p in parameters)
 
 

@@ -22,6 +22,8 @@ class Settings:
             mini-batch as a whole.
         balance_classes: whether every class is drawn equally often in an epoch. Examples of rare classes are
             repeated, and only a part of those of frequent classes is used, another one in every epoch.
+        closed_form: whether layers whose gradients have a closed form compute them without autograd, which is
+            faster; the results are the same up to rounding.
         precision: number format of the forward and backward passes; with bfloat16, weights, losses and
             optimizer state remain in float32.
         optimizer: optimizer of all parameters.
@@ -42,6 +44,7 @@ class Settings:
     batch_size: int = 128
     micro_batch_size: int | None = None
     balance_classes: bool = False
+    closed_form: bool = True
     precision: Literal["float32", "bfloat16"] = "float32"
     optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = "adam"
     learning_rate: float = 1e-3

@@ -11,6 +11,7 @@ from hff.batch import Batch
 from hff.errors import UserError, quoted, require, require_seed
 from hff.methods import Method, Stage
 from hff.randomness import seed_of
+from hff.training.allocator import keep_freed_memory
 from hff.training.optimizers import Optimizers
 from hff.training.settings import Settings
 
@@ -47,6 +48,7 @@ class Trainer:
         """The number of steps taken in the current stage."""
         if reason := unsupported_settings(method, self.settings) or untrained_parameters(method, self.stages):
             raise UserError(reason)
+        keep_freed_memory()
         first = stage or next(each for each in self.stages if each.epochs > 0)
         self.begin(first)
 
@@ -59,6 +61,7 @@ class Trainer:
         """Starts a stage: only its blocks learn from now on, with new optimizers."""
         self.stage = stage
         self.steps = 0
+        self.method.closed_form = self.settings.closed_form
         self.optimizers = Optimizers(self.method, stage, self.settings)
 
     def prepare(self, batches: Iterable[Batch]) -> None:
@@ -83,7 +86,7 @@ class Trainer:
         if not batch.key:
             batch = replace(batch, key=(self.seed, self.stage.name, 0, self.steps))
         self.method.enter(self.stage)
-        with keyed_randomness(*batch.key), self._autocast(batch):
+        with keyed_randomness(batch.x.device, *batch.key), self._autocast(batch):
             losses = self._accumulate(batch, rate) if self._is_split(batch) else self._whole(batch, rate)
         self.steps += 1
         return losses
@@ -94,7 +97,9 @@ class Trainer:
         for group, loss in self.method.update(batch, self.stage):
             self._advance(group, rate)
             losses.setdefault(group, []).append(loss.float())
-        return {group: torch.stack(each).mean() for group, each in losses.items()}
+        return {
+            group: each[0] if len(each) == 1 else torch.stack(each).mean() for group, each in losses.items()
+        }
 
     def _accumulate(self, batch: Batch, rate: float) -> dict[str, Tensor]:
         """Accumulates the gradients of the parts of a batch, weighted by their sizes, then steps.
@@ -186,8 +191,15 @@ def unsupported_settings(method: Method, settings: Settings) -> str | None:
 
 
 @contextlib.contextmanager
-def keyed_randomness(*key: int | str) -> Iterator[None]:
-    """Seeds torch's global generator (for dropout) with the key, and restores its state at the end."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_of(*key, "global"))
+def keyed_randomness(device: torch.device, *key: int | str) -> Iterator[None]:
+    """Seeds torch's global generators (for dropout) with the key; restores that of the CPU at the end."""
+    # `fork_rng` and `torch.manual_seed` look for devices of every kind, which takes a fifth of a small step.
+    generator = torch.default_generator
+    state, seed = generator.get_state(), seed_of(*key, "global")
+    generator.manual_seed(seed)
+    if device.type != "cpu":
+        torch.get_device_module(device).manual_seed(seed)
+    try:
         yield
+    finally:
+        generator.set_state(state)

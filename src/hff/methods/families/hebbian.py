@@ -178,7 +178,7 @@ class HebbianMethod(LocalMethod):
 
     def _activity(self, layer: int, u: Tensor) -> Tensor:
         block = self.affine_block(layer)
-        return block.pooled(block.activate(block.normalize(u)))
+        return block.pooled_activity(block.normalize(u))
 
 
 def without_biases(network: Network, classes: int) -> Network:

@@ -1,18 +1,23 @@
 """Shared by all local rules: every layer has its own features, scores and loss."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from hff import functional
+from hff import functional, gradients
 from hff.batch import Batch
 from hff.methods.method import Method, ParameterSet, Stage, group_name
-from hff.networks import Network
+from hff.modules.heads import Head
+from hff.networks import AffineBlock, Network
+from hff.networks.affine import add_gradient
 
 LayerOrder = Literal["joint", "greedy"]
 GreedyEpochs = Literal["each", "shared"]
+TOGETHER = 4_000_000
+"""Bytes of features of adjacent layers whose losses are computed at once; memory stays flat in depth."""
 
 
 class LocalMethod(Method):
@@ -22,11 +27,18 @@ class LocalMethod(Method):
     scores are the outputs of `heads`, one for each layer, and the loss is their cross-entropy. A `classifier`
     on top is optional. It learns from the output of the last block and gives the scores of the last layer.
 
+    The gradients of a layer are computed by autograd or, for a linear layer without norm, in closed form, if
+    the rule has `loss_gradients`. A subclass that changes features, scores or loss needs `loss_gradients` of
+    its own, and a `has_loss_gradient`; without them, autograd is used.
+
     Args:
         layer_order: update all layers with each batch (joint), or train one layer after the other (greedy).
         greedy_epochs: with layer_order greedy, each layer trains for all epochs (each), or the layers share
             them (shared).
     """
+
+    judges_preactivation: bool = False
+    """Whether the features of an affine layer are its preactivation, not its activity."""
 
     def __init__(
         self,
@@ -47,6 +59,12 @@ class LocalMethod(Method):
         self.classifier: nn.Module | None = None
         self.classifier_learning_rate = 1.0
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        changed = {"features", "scores", "loss"} & vars(cls).keys()
+        if changed and "has_loss_gradient" not in vars(cls):
+            cls.has_loss_gradient = _has_no_loss_gradient  # type: ignore[method-assign]
+
     def scores(self, layer: int, features: Tensor) -> Tensor:
         """The scores [B, C] of a layer, from its features."""
         scores: Tensor = self.heads[layer](features)
@@ -55,6 +73,28 @@ class LocalMethod(Method):
     def loss(self, layer: int, features: Tensor, batch: Batch) -> Tensor:
         """The loss [] of a layer, from its features and the batch."""
         return functional.cross_entropy(self.scores(layer, features), batch.y)
+
+    def has_loss_gradient(self, layer: int) -> bool:
+        """Whether `loss_gradients` gives the gradients of a layer's loss."""
+        return _linear(self.heads[layer]) is not None
+
+    def loss_gradients(
+        self, layers: Sequence[int], features: Sequence[Tensor], batch: Batch
+    ) -> tuple[Tensor, list[Tensor]]:
+        """The losses [L] of these layers and the gradient of each with respect to its features [B, D].
+
+        Both are computed in closed form. Adds to `.grad` of all other parameters that the losses depend on.
+        """
+        heads = [head for layer in layers if (head := _linear(self.heads[layer])) is not None]
+        scores = torch.stack([head(each) for head, each in zip(heads, features, strict=True)])
+        losses, gradient = gradients.cross_entropy(scores, batch.y)
+        found = []
+        for head, each, slope in zip(heads, features, gradient.unbind(), strict=True):
+            add_gradient(head.weight, slope.T @ each)
+            if head.bias is not None:
+                add_gradient(head.bias, slope.sum(0))
+            found.append(slope @ head.weight)
+        return losses, found
 
     def stages(self, epochs: int) -> list[Stage]:
         """All blocks at once, or one after the other."""
@@ -83,11 +123,75 @@ class LocalMethod(Method):
         return groups
 
     def layer_step(self, layer: int, h: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        if self._has_closed_form(layer, h):
+            steps = self._closed_form_steps([layer], h, batch)
+            _, loss = next(steps)
+            return loss, _returned(steps)
         features = self.features(layer, h)
         loss = self.loss(layer, features, batch)
         loss.backward()
         with torch.no_grad():
             return loss.detach(), self.next_input(layer, features.detach(), h)
+
+    def train_blocks(
+        self, h: Tensor, batch: Batch, stage: Stage, depth: int
+    ) -> Generator[tuple[str, Tensor], None, Tensor]:
+        layer = batch.depth
+        while layer < depth:
+            layers = self._closed_form_layers(layer, h, stage, depth)
+            if layers:
+                h = yield from self._closed_form_steps(layers, h, batch)
+            else:
+                h = yield from super().train_blocks(h, replace(batch, depth=layer), stage, layer + 1)
+            layer += max(1, len(layers))
+        return h
+
+    def _has_closed_form(self, layer: int, h: Tensor) -> bool:
+        block = self.blocks[layer]
+        return (
+            self.closed_form
+            and isinstance(block, AffineBlock)
+            and block.has_closed_form(self.judges_preactivation)
+            and self.has_loss_gradient(layer)
+            and not torch.is_autocast_enabled(h.device.type)
+        )
+
+    def _closed_form_layers(self, layer: int, h: Tensor, stage: Stage, depth: int) -> Sequence[int]:
+        """The layers from this one on that are computed together: as many as are small enough, or none."""
+        layers: list[int] = []
+        left = TOGETHER
+        for each in range(layer, depth):
+            left -= len(h) * self.block(each).out_features * h.element_size()
+            if each not in stage.blocks or not self._has_closed_form(each, h) or (layers and left < 0):
+                break
+            layers.append(each)
+        return layers
+
+    def _closed_form_steps(
+        self, layers: Sequence[int], h: Tensor, batch: Batch
+    ) -> Generator[tuple[str, Tensor], None, Tensor]:
+        """The same as `layer_step` of each layer up to rounding, without autograd.
+
+        Yields like `update`, and returns the input of the next block. The losses of all layers are computed
+        at once, and the gradients of a layer are complete when it is yielded.
+        """
+        inputs, features = [], []
+        with torch.no_grad():
+            for layer in layers:
+                inputs.append(h)
+                features.append(self.features(layer, h))
+                h = self.next_input(layer, features[-1], h)
+            losses, found = self.loss_gradients(layers, features, batch)
+        for layer, x, activity, gradient, loss in zip(
+            layers, inputs, features, found, losses.unbind(), strict=True
+        ):
+            block = self.affine_block(layer)
+            with torch.no_grad():
+                if not self.judges_preactivation:
+                    gradient = gradients.activation(block.row.activation, activity, gradient)
+                block.set_gradients(x, gradient)
+            yield group_name(layer), loss
+        return h
 
     def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
         if self.classifier is None or not stage.labels:
@@ -117,6 +221,27 @@ class LocalMethod(Method):
                 h = self.next_input(layer, features, h)
         if classifier is not None:
             yield top, classifier(h.flatten(1))
+
+
+def _has_no_loss_gradient(self: LocalMethod, layer: int) -> bool:
+    return False
+
+
+def _returned(steps: Generator[Any, None, Tensor]) -> Tensor:
+    """What a generator returns; it must not yield any more."""
+    try:
+        next(steps)
+    except StopIteration as end:
+        result: Tensor = end.value
+        return result
+    raise AssertionError("The generator yields more than expected.")
+
+
+def _linear(head: nn.Module) -> nn.Linear | None:
+    """The head as a linear map, if it is one."""
+    if isinstance(head, Head):
+        return head.linear
+    return head if type(head) is nn.Linear else None
 
 
 def classifier_step(classifier: nn.Module, features: Tensor, y: Tensor) -> Tensor:

@@ -120,7 +120,7 @@ class PairMethod(LocalMethod):
             scale = _inverse_power(base.flatten(1), patterns.flatten(1))
             f *= scale.view(*scale.shape, *(1,) * (f.dim() - 2))
         f += offset
-        return block.pooled(block.activate(f.flatten(0, 1)))
+        return block.pooled_activity(f.flatten(0, 1))
 
 
 class GapMethod(PairMethod):
