@@ -1,9 +1,12 @@
 """Backpropagation on the same blocks, as the baseline."""
 
+import math
 from collections.abc import Iterator
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint_sequential
 
 from hff import functional
 from hff.batch import Batch
@@ -19,6 +22,8 @@ class Backprop(Method):
 
     Args:
         head: flatten the last map before the linear classifier, or average it over positions (pool).
+        checkpointing: whether to keep only every few activities for the backward pass and compute the others
+            again, which takes less memory and more time; the gradients are the same.
     """
 
     name = "backprop"
@@ -38,10 +43,12 @@ class Backprop(Method):
         classes: int,
         *,
         head: Literal["flatten", "pool"] = "flatten",
+        checkpointing: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(network, classes, **options)
         self.head = head
+        self.checkpointing = checkpointing
         last = self.block(len(self.blocks) - 1)
         self.ends_in_classes = network.ends_in(classes)
         width = last.out_shape[0] if head == "pool" else last.out_features
@@ -61,8 +68,13 @@ class Backprop(Method):
     def _logits(self, x: Tensor) -> Tensor:
         *hidden, last = range(len(self.blocks))
         h = x
-        for layer in hidden:
-            h = self.blocks[layer](h)
+        if self.checkpointing and torch.is_grad_enabled() and hidden:
+            # About as many segments as blocks in each, which needs the least memory.
+            hidden_blocks = nn.Sequential(*(self.blocks[layer] for layer in hidden))
+            h = checkpoint_sequential(hidden_blocks, math.isqrt(len(hidden)), h, use_reentrant=False)
+        else:
+            for layer in hidden:
+                h = self.blocks[layer](h)
         if self.ends_in_classes:
             return self.affine_block(last).preactivation(h)
         h = self.blocks[last](h)

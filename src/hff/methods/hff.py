@@ -161,29 +161,25 @@ class HFF(LocalMethod):
     def has_loss_gradient(self, layer: int) -> bool:
         return isinstance(self.heads[layer], nn.Identity)
 
-    def loss_gradients(
+    def score_gradients(
         self, layers: Sequence[int], features: Sequence[Tensor], batch: Batch
-    ) -> tuple[Tensor, list[Tensor]]:
-        vectors = [self._vector(layer, each) for layer, each in zip(layers, features, strict=True)]
-        by_layer = [self._class_scores(layer, each) for layer, each in zip(layers, vectors, strict=True)]
-        scores = torch.stack(by_layer)
+    ) -> tuple[Tensor, Tensor]:
         if self.loss_name == "cross_entropy":
-            losses, gradient = gradients.cross_entropy(scores, batch.y)
-        else:
-            # All of them are fully connected layers, so they are alike.
-            scaled = self._scales_margin(layers[0])
-            losses, gradient = gradients.smooth_margin_loss(
-                scores, batch.y, self.temperature, lse=self.lse, scale_margin=scaled
-            )
-        found = []
-        for layer, each, vector, slope in zip(layers, features, vectors, gradient.unbind(), strict=True):
-            prototypes = self._prototypes(layer)
-            prototypes.observe(vector, batch.y)
-            slope, moved = gradients.class_scores(vector, prototypes.vectors, self.temperature, slope)
-            if isinstance(prototypes.vectors, nn.Parameter):
-                add_gradient(prototypes.vectors, moved)
-            found.append(slope if self._uses_length(layer) else gradients.project(each, slope))
-        return losses, found
+            return super().score_gradients(layers, features, batch)
+        scores = torch.stack([self.scores(*each) for each in zip(layers, features, strict=True)])
+        # All of them are fully connected layers, so they are alike.
+        scaled = self._scales_margin(layers[0])
+        return gradients.smooth_margin_loss(
+            scores, batch.y, self.temperature, lse=self.lse, scale_margin=scaled
+        )
+
+    def head_gradients(self, layer: int, features: Tensor, gradient: Tensor, batch: Batch) -> Tensor:
+        vector, prototypes = self._vector(layer, features), self._prototypes(layer)
+        prototypes.observe(vector, batch.y)
+        slope, moved = gradients.class_scores(vector, prototypes.vectors, self.temperature, gradient)
+        if isinstance(prototypes.vectors, nn.Parameter):
+            add_gradient(prototypes.vectors, moved)
+        return slope if self._uses_length(layer) else gradients.project(features, slope)
 
     def prepare(self, stage: Stage, batches: Callable[[], Iterable[Batch]]) -> None:
         if self.prototype_init != "class_means":

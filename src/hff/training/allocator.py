@@ -9,8 +9,8 @@ VARIABLE = "HFF_KEEP_MEMORY"
 """Set to 0 to leave the allocator of the C library unchanged."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 NEVER = 2**31 - 1
-LARGEST, LARGEST_BEFORE_2_35 = 2**30, 2**25
-"""The largest allocation that is kept; older versions of the library accept no more than 32 MB."""
+LARGEST = 2**25
+"""Tensors of up to 32 MB are kept. Larger ones would leave gaps that take as much memory as the tensors."""
 
 
 @cache
@@ -32,5 +32,4 @@ def keep_freed_memory() -> bool:
         mallopt = library.mallopt
     except (OSError, AttributeError):
         return False
-    kept = any(mallopt(M_MMAP_THRESHOLD, size) for size in (LARGEST, LARGEST_BEFORE_2_35))
-    return bool(kept and mallopt(M_TRIM_THRESHOLD, NEVER))
+    return bool(mallopt(M_MMAP_THRESHOLD, LARGEST) and mallopt(M_TRIM_THRESHOLD, NEVER))

@@ -1,7 +1,7 @@
 """One optimizer for each group of parameters, and learning rate schedules."""
 
 import math
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,9 @@ class Optimizers:
             self._raw[group] = [p for each in sets if each.raw_update for p in each.parameters]
             if torch_groups:
                 self._optimizers[group] = _optimizer(torch_groups, settings)
+        for optimizer in self._optimizers.values():
+            if _is_fused_adam(optimizer):
+                _start_adam(optimizer)
 
     def step(self, group: str, learning_rate: float) -> None:
         """Clips the gradients of a group, takes a step, then frees the gradients.
@@ -62,7 +65,7 @@ class Optimizers:
             nn.utils.clip_grad_norm_(parameters, self.settings.clip)
         if isinstance(optimizer, torch.optim.SGD) and self.settings.momentum:
             _start_momentum(optimizer)
-        if optimizer.defaults.get("fused") and isinstance(optimizer, torch.optim.Adam):
+        if _is_fused_adam(optimizer):
             _fused_adam_step(optimizer)
         else:
             optimizer.step()
@@ -131,6 +134,24 @@ def _optimizer(groups: list[dict[str, Any]], settings: Settings) -> torch.optim.
     return torch.optim.RMSprop(groups, lr=rate, eps=settings.epsilon, momentum=momentum)
 
 
+def _is_fused_adam(optimizer: torch.optim.Optimizer) -> TypeGuard[torch.optim.Adam]:
+    return isinstance(optimizer, torch.optim.Adam) and bool(optimizer.defaults.get("fused"))
+
+
+@torch.no_grad()
+def _start_adam(optimizer: torch.optim.Adam) -> None:
+    """Allocates the state before the first step.
+
+    Between the maps of the first step, it would keep their memory from being used again as a whole.
+    """
+    for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+        optimizer.state[parameter] = {
+            STEP: torch.zeros((), dtype=torch.float32, device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+        }
+
+
 @torch.no_grad()
 def _fused_adam_step(optimizer: torch.optim.Adam) -> None:
     """The same as `optimizer.step()`, bit for bit, without what it does besides calling the kernel.
@@ -143,10 +164,6 @@ def _fused_adam_step(optimizer: torch.optim.Adam) -> None:
         if not parameters:
             continue
         states = [optimizer.state[p] for p in parameters]
-        for parameter, state in zip(parameters, states, strict=True):
-            if not state:
-                state[STEP] = torch.zeros((), dtype=torch.float32, device=parameter.device)
-                state["exp_avg"], state["exp_avg_sq"] = (torch.zeros_like(parameter) for _ in range(2))
         steps = [state[STEP] for state in states]
         for step in steps:
             step += 1

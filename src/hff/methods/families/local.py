@@ -28,8 +28,8 @@ class LocalMethod(Method):
     on top is optional. It learns from the output of the last block and gives the scores of the last layer.
 
     The gradients of a layer are computed by autograd or, for a linear layer without norm, in closed form, if
-    the rule has `loss_gradients`. A subclass that changes features, scores or loss needs `loss_gradients` of
-    its own, and a `has_loss_gradient`; without them, autograd is used.
+    the rule has `score_gradients` and `head_gradients`. A subclass that changes features, scores or loss uses
+    autograd, unless it has its own `has_loss_gradient`.
 
     Args:
         layer_order: update all layers with each batch (joint), or train one layer after the other (greedy).
@@ -75,26 +75,27 @@ class LocalMethod(Method):
         return functional.cross_entropy(self.scores(layer, features), batch.y)
 
     def has_loss_gradient(self, layer: int) -> bool:
-        """Whether `loss_gradients` gives the gradients of a layer's loss."""
+        """Whether a layer's loss has gradients in closed form: `score_gradients` and `head_gradients`."""
         return _linear(self.heads[layer]) is not None
 
-    def loss_gradients(
+    def score_gradients(
         self, layers: Sequence[int], features: Sequence[Tensor], batch: Batch
-    ) -> tuple[Tensor, list[Tensor]]:
-        """The losses [L] of these layers and the gradient of each with respect to its features [B, D].
+    ) -> tuple[Tensor, Tensor]:
+        """The losses [L] of these layers and their gradients with respect to the scores [L, B, C]."""
+        scores = torch.stack([self.scores(*each) for each in zip(layers, features, strict=True)])
+        return gradients.cross_entropy(scores, batch.y)
 
-        Both are computed in closed form. Adds to `.grad` of all other parameters that the losses depend on.
+    def head_gradients(self, layer: int, features: Tensor, gradient: Tensor, batch: Batch) -> Tensor:
+        """The gradient of a layer's loss with respect to its features [B, D], from that of its scores [B, C].
+
+        Adds to `.grad` of the other parameters that the scores depend on.
         """
-        heads = [head for layer in layers if (head := _linear(self.heads[layer])) is not None]
-        scores = torch.stack([head(each) for head, each in zip(heads, features, strict=True)])
-        losses, gradient = gradients.cross_entropy(scores, batch.y)
-        found = []
-        for head, each, slope in zip(heads, features, gradient.unbind(), strict=True):
-            add_gradient(head.weight, slope.T @ each)
-            if head.bias is not None:
-                add_gradient(head.bias, slope.sum(0))
-            found.append(slope @ head.weight)
-        return losses, found
+        head = _linear(self.heads[layer])
+        assert head is not None
+        add_gradient(head.weight, gradient.T @ features)
+        if head.bias is not None:
+            add_gradient(head.bias, gradient.sum(0))
+        return gradient @ head.weight
 
     def stages(self, epochs: int) -> list[Stage]:
         """All blocks at once, or one after the other."""
@@ -181,12 +182,13 @@ class LocalMethod(Method):
                 inputs.append(h)
                 features.append(self.features(layer, h))
                 h = self.next_input(layer, features[-1], h)
-            losses, found = self.loss_gradients(layers, features, batch)
-        for layer, x, activity, gradient, loss in zip(
-            layers, inputs, features, found, losses.unbind(), strict=True
+            losses, slopes = self.score_gradients(layers, features, batch)
+        for layer, x, activity, slope, loss in zip(
+            layers, inputs, features, slopes.unbind(), losses.unbind(), strict=True
         ):
             block = self.affine_block(layer)
             with torch.no_grad():
+                gradient = self.head_gradients(layer, activity, slope, batch)
                 if not self.judges_preactivation:
                     gradient = gradients.activation(block.row.activation, activity, gradient)
                 block.set_gradients(x, gradient)

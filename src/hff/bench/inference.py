@@ -1,0 +1,144 @@
+"""`hff bench inference`: the time of predictions, one pass for HFF and C passes for Forward-Forward."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hff.bench.cost import Task, interleaved, random_batch
+from hff.bench.result import BenchResult, median, ratio
+from hff.bench.step import using_threads
+from hff.evaluation.accuracy import evaluation_mode
+from hff.methods import Method, create_method
+from hff.methods.families.pairs import PairMethod, with_every_label
+from hff.networks import create_network
+
+IN_FEATURES, WIDTHS = 3072, (2000, 2000, 2000)
+"""The paper's network for CIFAR-100."""
+IMAGES = 10_000
+"""The number of images of the paper's column of total times."""
+ONE_BY_ONE, BATCHED, SHARED = (
+    f"ff, {way}" for way in ("one label at a time", "all labels", "shared product")
+)
+
+
+def bench_inference(
+    classes: Sequence[int] = (10, 100, 1000),
+    batch_sizes: Sequence[int] = (1, 256),
+    threads: Sequence[int] = (1, 2),
+    *,
+    rounds: int = 7,
+    report: Callable[[str], None] = lambda text: None,
+) -> BenchResult:
+    """Times predictions of an MLP of 3 x 2000 units on 3072 inputs; the total is for 10,000 images.
+
+    Forward-Forward tries every class as the label: one after the other, all in one batch, or with the product
+    of the image and the first layer computed once for all labels.
+
+    Args:
+        classes: numbers of classes.
+        batch_sizes: numbers of images per prediction.
+        threads: numbers of threads.
+        rounds: timed rounds.
+        report: is told what is measured next.
+    """
+    rows: list[dict[str, Any]] = []
+    for count in threads:
+        with using_threads(count):
+            for labels in classes:
+                for size in batch_sizes:
+                    report(f"{labels} classes, batch size {size}, {count} thread{'s' * (count > 1)}")
+                    rows += _rows(labels, size, count, rounds)
+    return BenchResult("inference", tuple(rows))
+
+
+def _rows(classes: int, size: int, threads: int, rounds: int) -> list[dict[str, Any]]:
+    network = create_network("mlp", (IN_FEATURES,), classes, widths=WIDTHS)
+    x = random_batch((IN_FEATURES,), classes, size).x
+    made = {name: create_method(name, network, classes).eval() for name in ("backprop", "hff", "ff")}
+    ff = made["ff"]
+    assert isinstance(ff, PairMethod)
+    passes = {name: _task(made[name], made[name], x) for name in ("backprop", "hff")}
+    passes |= {
+        ONE_BY_ONE: _task(ff, lambda x: one_label_at_a_time(ff, x), x),
+        BATCHED: _task(ff, lambda x: all_labels_at_once(ff, x), x),
+        SHARED: _task(ff, ff, x),
+    }
+    work = multiply_adds(classes)
+    # Forward-Forward takes seconds where the others take milliseconds, so it is repeated less often.
+    repeats = {name: max(1, round(3e8 / (work[name] * size))) for name in passes}
+    timed = {name: _repeated(task, repeats[name]) for name, task in passes.items()}
+    seconds = {
+        name: [each / repeats[name] for each in times] for name, times in interleaved(timed, rounds).items()
+    }
+    return [
+        {
+            "classes": classes,
+            "batch_size": size,
+            "threads": threads,
+            "method": name,
+            "ms_per_image": median([1e3 * each / size for each in seconds[name]]),
+            "images_per_second": size / median(seconds[name]).median,
+            "total_seconds": median(seconds[name]).median / size * IMAGES,
+            "ratio_to_hff": ratio(seconds[name], seconds["hff"]),
+            "multiply_adds_ratio": work[name] / work["hff"],
+            "ratio_to_backprop": ratio(seconds[name], seconds["backprop"]),
+        }
+        for name in passes
+    ]
+
+
+def multiply_adds(classes: int) -> dict[str, float]:
+    """Multiplications and additions of one prediction, for each way to predict."""
+    first = IN_FEATURES * WIDTHS[0]
+    others = sum(a * b for a, b in zip(WIDTHS[:-1], WIDTHS[1:], strict=True))
+    scores = WIDTHS[-1] * classes
+    every = classes * (first + others)
+    return {
+        "backprop": first + others + scores,
+        "hff": first + others + scores,
+        ONE_BY_ONE: every,
+        BATCHED: every,
+        SHARED: first + classes * others,
+    }
+
+
+def one_label_at_a_time(ff: PairMethod, x: Tensor) -> Tensor:
+    """The goodness [B, C] of each class as the label, computed one class after the other."""
+    labels = torch.arange(ff.classes)
+    return torch.stack([_goodness(ff, ff.encoding(x, each.expand(len(x)))) for each in labels], 1)
+
+
+def all_labels_at_once(ff: PairMethod, x: Tensor) -> Tensor:
+    """The goodness [B, C] of each class as the label, computed as one batch."""
+    inputs, _ = with_every_label(x, ff.encoding, ff.classes)
+    return _goodness(ff, inputs).view(len(x), ff.classes)
+
+
+def _goodness(ff: PairMethod, h: Tensor) -> Tensor:
+    """The mean goodness [N] of the layers that predict, for labeled inputs [N, ...]."""
+    found: dict[int, Tensor] = {}
+    for layer in range(len(ff.blocks)):
+        features = ff.features(layer, h)
+        found[layer] = ff.goodness(layer, features)
+        h = ff.next_input(layer, features, h)
+    return ff.combine_scores(found)
+
+
+def _task(method: Method, predict: Callable[[Tensor], Tensor], x: Tensor) -> Task:
+    def run() -> None:
+        with torch.inference_mode():
+            predict(x)
+
+    with evaluation_mode(method):
+        run()
+    return run
+
+
+def _repeated(task: Task, times: int) -> Task:
+    def run() -> None:
+        for _ in range(times):
+            task()
+
+    return run
