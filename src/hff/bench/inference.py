@@ -1,6 +1,7 @@
 """`hff bench inference`: the time of predictions, one pass for HFF and C passes for Forward-Forward."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from hff.bench.cost import Task, interleaved, random_batch
 from hff.bench.result import BenchResult, median, ratio
-from hff.bench.step import using_threads
+from hff.bench.step import repeated, using_threads
 from hff.evaluation.accuracy import evaluation_mode
 from hff.methods import Method, create_method
 from hff.methods.families.pairs import PairMethod, with_every_label
@@ -18,9 +19,7 @@ IN_FEATURES, WIDTHS = 3072, (2000, 2000, 2000)
 """The paper's network for CIFAR-100."""
 IMAGES = 10_000
 """The number of images of the paper's column of total times."""
-ONE_BY_ONE, BATCHED, SHARED = (
-    f"ff, {way}" for way in ("one label at a time", "all labels", "shared product")
-)
+ONE_BY_ONE, BATCHED, SHARED = "ff, one label at a time", "ff, all labels", "ff, shared product"
 
 
 def bench_inference(
@@ -67,8 +66,8 @@ def _rows(classes: int, size: int, threads: int, rounds: int) -> list[dict[str, 
     }
     work = multiply_adds(classes)
     # Forward-Forward takes seconds where the others take milliseconds, so it is repeated less often.
-    repeats = {name: max(1, round(3e8 / (work[name] * size))) for name in passes}
-    timed = {name: _repeated(task, repeats[name]) for name, task in passes.items()}
+    repeats = {name: min(100, max(1, round(3e8 / (work[name] * size)))) for name in passes}
+    timed = {name: repeated(task, repeats[name]) for name, task in passes.items()}
     seconds = {
         name: [each / repeats[name] for each in times] for name, times in interleaved(timed, rounds).items()
     }
@@ -92,7 +91,7 @@ def _rows(classes: int, size: int, threads: int, rounds: int) -> list[dict[str, 
 def multiply_adds(classes: int) -> dict[str, float]:
     """Multiplications and additions of one prediction, for each way to predict."""
     first = IN_FEATURES * WIDTHS[0]
-    others = sum(a * b for a, b in zip(WIDTHS[:-1], WIDTHS[1:], strict=True))
+    others = sum(a * b for a, b in pairwise(WIDTHS))
     scores = WIDTHS[-1] * classes
     every = classes * (first + others)
     return {
@@ -133,12 +132,4 @@ def _task(method: Method, predict: Callable[[Tensor], Tensor], x: Tensor) -> Tas
 
     with evaluation_mode(method):
         run()
-    return run
-
-
-def _repeated(task: Task, times: int) -> Task:
-    def run() -> None:
-        for _ in range(times):
-            task()
-
     return run

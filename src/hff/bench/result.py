@@ -22,7 +22,7 @@ class Median:
     high: float
 
     def __str__(self) -> str:
-        return f"{self.median:.3g} ({self.low:.3g}-{self.high:.3g})"
+        return f"{self.median:.2f} ({self.low:.2f}-{self.high:.2f})"
 
 
 def median(values: Sequence[float]) -> Median:

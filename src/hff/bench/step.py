@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -97,8 +98,7 @@ def floor(widths: Sequence[int], *, is_local: bool) -> Task:
     batch = BATCH_SIZE
     products: list[tuple[torch.Tensor, torch.Tensor]] = []
     sizes: list[int] = []
-    pairs = list(zip(widths[:-1], widths[1:], strict=True))
-    for layer, (inputs, units) in enumerate(pairs):
+    for layer, (inputs, units) in enumerate(pairwise(widths)):
         x, w, d = torch.randn(batch, inputs), torch.randn(units, inputs), torch.randn(batch, units)
         products += [(x, w.T), (d.T, x)] + ([(d, w)] if layer and not is_local else [])
         sizes.append(w.numel() + units)

@@ -19,6 +19,7 @@ VERBS = {
     "eval": "evaluate a run, layer by layer",
     "predict": "classify images with a run, and show the prediction of each layer",
     "compare": "train all methods with the same settings, and rank them",
+    "bench": "measure time and memory beside backprop",
     "list": "list methods, networks, datasets or recipes",
     "data": "list data sets, download them, or write sample images",
 }

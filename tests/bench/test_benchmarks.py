@@ -1,0 +1,147 @@
+"""`hff bench`: statistics, the four kinds at small size, and the command line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hff.bench import convergence, depth, inference, step
+from hff.bench.figure import draw
+from hff.bench.result import BenchResult, Median, median, ratio
+from hff.cli import main
+from hff.data import load_data
+from hff.methods import create_method
+from hff.methods.families.pairs import PairMethod
+from hff.networks import create_network
+
+
+def test_median_and_its_interval() -> None:
+    assert median([3.0, 1.0, 2.0]) == Median(2.0, 1.0, 3.0)
+    # For 10 values, the interval from the 2nd to the 9th covers the median with 97.9 %: 1 - 2 * 11 / 1024.
+    assert median(list(map(float, range(10)))) == Median(4.5, 1.0, 8.0)
+    assert ratio([2.0, 4.0, 9.0], [1.0, 2.0, 3.0]) == Median(2.0, 2.0, 3.0)
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        step, "NETWORKS", {"small": ("mlp", (12,), {"widths": (8, 8)}, 2), "maps": ("cnn", (1, 8, 8), {"channels": (4,)}, 1)}
+    )  # fmt: skip
+    monkeypatch.setattr(inference, "IN_FEATURES", 20)
+    monkeypatch.setattr(inference, "WIDTHS", (8, 8, 8))
+    monkeypatch.setattr(depth, "CHANNELS", 4)
+    monkeypatch.setattr(depth, "IN_SHAPE", (3, 8, 8))
+
+
+@pytest.mark.usefixtures("tiny")
+def test_steps_have_ratios_to_backprop_and_to_the_floor(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    result = step.bench_steps(("small", "maps"), ("hff",), (1,), rounds=3)
+    assert torch.get_num_threads() == before
+    rows = {(row["network"], row["method"]): row for row in result.rows}
+    assert set(rows) == {(a, b) for a in ("small", "maps") for b in ("backprop", "hff")}
+    assert rows["small", "backprop"]["ratio_to_backprop"] == Median(1.0, 1.0, 1.0)
+    # A whole step takes longer than the products and the optimizer in it.
+    assert rows["small", "hff"]["ratio_to_floor"].median > 1
+    assert rows["maps", "hff"]["ratio_to_floor"] is None
+    assert draw(result, tmp_path).read_bytes().startswith(b"\x89PNG")
+    assert result.to_csv().splitlines()[0].startswith("network,threads,method,parameters,ms_per_step,")
+
+
+def test_the_floor_multiplies_what_the_rule_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[tuple[int, ...]] = []
+    product = torch.mm
+    monkeypatch.setattr(torch, "mm", lambda a, b: done.append((*a.shape, b.shape[1])) or product(a, b))
+    step.floor((7, 5, 3), is_local=True)()
+    forward, weights = [(128, 7, 5), (128, 5, 3)], [(5, 128, 7), (3, 128, 5)]
+    scores = [(10, 5, 128), (10, 128, 5), (128, 10, 5), (10, 3, 128), (10, 128, 3), (128, 10, 3)]
+    assert sorted(done) == sorted(forward + weights + scores)
+    done.clear()
+    step.floor((7, 5, 3), is_local=False)()
+    assert sorted(done) == sorted([*forward, *weights, (128, 3, 5), *scores[3:]])
+
+
+@pytest.mark.usefixtures("tiny")
+def test_memory_of_all_contenders() -> None:
+    result = depth.bench_memory((2,), (8,), rounds=1)
+    assert [row["contender"] for row in result.rows] == list(depth.CONTENDERS)
+    assert all(row["live_mb"] > 0 and row["parameters_and_state_mb"] > 0 for row in result.rows)
+
+
+def test_ways_to_predict_with_forward_forward_agree() -> None:
+    method = create_method("ff", create_network("mlp", (20,), 4, widths=(8, 8)), 4).eval()
+    assert isinstance(method, PairMethod)
+    x = torch.randn(5, 20)
+    with torch.no_grad():
+        expected = method(x)
+        for way in (inference.one_label_at_a_time, inference.all_labels_at_once):
+            torch.testing.assert_close(way(method, x), expected)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_inference_has_the_columns_of_the_paper() -> None:
+    result = inference.bench_inference((3,), (1, 4), (1,), rounds=2)
+    assert len(result.rows) == 2 * 5
+    for row in result.rows:
+        expected = 1000 / row["ms_per_image"].median
+        assert row["images_per_second"] == pytest.approx(expected)
+        assert row["total_seconds"] == pytest.approx(10_000 / expected)
+
+
+def test_a_target_must_be_held_for_three_epochs() -> None:
+    course = convergence.Course(accuracy=[0.9, 0.96, 0.94, 0.95, 0.96, 0.97, 0.98])
+    assert course.epochs_to(0.95) == 6
+    assert course.epochs_to(0.97) is None
+
+
+def test_convergence_on_digits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(convergence, "TARGETS", (0.5, 1.1))
+    result = convergence.bench_convergence(
+        load_data("digits"),
+        ("backprop", "hff"),
+        widths=(32,),
+        seeds=(0,),
+        rates=(3e-3,),
+        epochs=4,
+        batch_size=64,
+    )
+    easy = [row for row in result.rows if row["target"] == 0.5]
+    assert all(3 <= row["epochs"] <= 4 and row["seconds"] > 0 for row in easy)
+    assert easy[0]["ratio_to_backprop"] == 1
+    assert all(row["seconds"] is None for row in result.rows if row["target"] == 1.1)
+    assert draw(result, tmp_path).exists()
+
+
+@pytest.mark.usefixtures("tiny")
+def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    flags: list[Any] = ["bench", "step", "--networks", "small", "--threads", "1", "--rounds", "2"]
+    assert main([*flags, "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 80 + len(str(tmp_path)) * 2
+    assert {path.name for path in tmp_path.iterdir()} == {"step.csv", "step.png"}
+    assert main([*flags, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {row["method"] for row in document["rows"]} == set(step.METHODS)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["step", "--networks", "mlp 3x25"], "did you mean 'mlp 3x256'?"),
+        (["step", "--threads", "x"], "--threads must be a list of whole numbers"),
+        (["memory", "--threads", "1"], "`hff bench memory` has no --threads; remove it."),
+        (["step", "--rounds", "0"], "--rounds must be at least 1"),
+        (["pace"], "invalid choice"),
+    ],
+)
+def test_a_mistake_is_one_sentence(argv: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", *argv]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_result_knows_its_machine() -> None:
+    result = BenchResult("step", ({"a": median([1.0, 2.0, 3.0]), "b": None},))
+    assert result.to_json()["rows"] == [{"a": {"median": 2.0, "low": 1.0, "high": 3.0}, "b": None}]
+    assert {"processor", "torch", "threads"} <= result.machine.keys()
