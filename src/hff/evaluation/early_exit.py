@@ -244,7 +244,7 @@ def _columns(parts: Mapping[int, Sequence[Tensor]]) -> Tensor:
 
 
 def _why_none(samples: int, allowed: int, epsilon: float, delta: float) -> str:
-    text = f"Early exit is off: no threshold is certain to lose at most {epsilon:.2%} of the samples"
+    text = f"Early exit is off: no threshold is known to lose at most {epsilon:.2%} of the samples"
     if allowed >= 0:
         return f"{text}; use a larger epsilon."
     needed = math.ceil(math.log(delta) / math.log1p(-epsilon) / (1 - SCALE_SHARE))
