@@ -1,7 +1,7 @@
 """Early exit: a sample is predicted by the first layer that is sure enough, and leaves the batch there."""
 
 from collections.abc import Generator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -82,11 +82,15 @@ class EarlyExit:
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
         """The policy from what `to_json` returned."""
-        threshold, guarantee = content["threshold"], content["guarantee"]
+        threshold, promise = content["threshold"], content["guarantee"]
         if isinstance(threshold, Mapping):
             threshold = {int(layer): number for layer, number in threshold.items()}
         scales = {int(layer): number for layer, number in content["scales"].items()}
-        return cls(threshold, scales, None if guarantee is None else Guarantee(**guarantee))
+        if promise is None:
+            return cls(threshold, scales)
+        return cls(
+            threshold, scales, Guarantee(**{each.name: promise[each.name] for each in fields(Guarantee)})
+        )
 
 
 def chosen_exit(method: "Method", given: EarlyExit | float | bool) -> EarlyExit | None:
