@@ -88,6 +88,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trained = folder / "runs" / "digits-seed0"
     assert main(["train", *TINY, "--out", str(trained)]) == 0
     assert main(["eval", str(trained), "--json"]) == 0
+    assert main(["eval", str(trained), "--early-exit", "--epsilon", "0.2", "--json"]) == 0
     assert main(["train", *TINY, "--seeds", "0,1", "--out", str(folder / "runs" / "digits-seeds")]) == 0
     numbers = np.random.default_rng(0)
     copy_samples(folder / "scans")

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hff import functional, methods, modules, networks
     from hff.batch import Batch
+    from hff.bench.early_exit import early_exit_report
     from hff.data import DataSet, Examples, datasets, load_data
     from hff.errors import UserError
     from hff.evaluation.calibration import Calibration, calibrate
+    from hff.evaluation.early_exit import EarlyExit, calibrate_exit, evaluate_exit
     from hff.evaluation.evaluate import Evaluation, evaluate
     from hff.experiment import Experiment
     from hff.methods import Method, create_method
@@ -28,6 +30,7 @@ __all__ = [
     "Batch",
     "Calibration",
     "DataSet",
+    "EarlyExit",
     "Evaluation",
     "Examples",
     "Experiment",
@@ -40,10 +43,13 @@ __all__ = [
     "Trainer",
     "UserError",
     "calibrate",
+    "calibrate_exit",
     "create_method",
     "create_network",
     "datasets",
+    "early_exit_report",
     "evaluate",
+    "evaluate_exit",
     "evaluate_run",
     "fit",
     "functional",
@@ -57,9 +63,18 @@ __all__ = [
 
 _HOMES = {
     "hff.batch": ("Batch",),
+    "hff.bench.early_exit": ("early_exit_report",),
     "hff.data": ("DataSet", "Examples", "datasets", "load_data"),
     "hff.errors": ("UserError",),
-    "hff.evaluation": ("Calibration", "Evaluation", "calibrate", "evaluate"),
+    "hff.evaluation": (
+        "Calibration",
+        "EarlyExit",
+        "Evaluation",
+        "calibrate",
+        "calibrate_exit",
+        "evaluate",
+        "evaluate_exit",
+    ),
     "hff.experiment": ("Experiment",),
     "hff.methods": ("Method", "create_method"),
     "hff.methods.backprop": ("Backprop",),

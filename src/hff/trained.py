@@ -1,4 +1,4 @@
-"""Trained runs: their method, their probabilities, and their evaluation on their own or on new data."""
+"""Trained runs: their method, probabilities and early exit, and their evaluation on their own or new data."""
 
 import warnings
 from dataclasses import replace
@@ -6,7 +6,15 @@ from pathlib import Path
 
 from hff.data import DataSet, datasets, load_data
 from hff.errors import UserError
-from hff.evaluation import Calibration, Evaluation, Split, calibrate, evaluate
+from hff.evaluation import (
+    Calibration,
+    EarlyExit,
+    Evaluation,
+    Split,
+    calibrate,
+    calibrate_exit,
+    evaluate,
+)
 from hff.experiment import Experiment
 from hff.methods import Method
 from hff.training import Run, pick_device
@@ -18,6 +26,7 @@ def load_method(run: Run | Path | str) -> Method:
     method = Experiment.from_run(run).create_method(run.preprocessing.size, len(run.classes))
     run.load_weights(method)
     method.preprocessing, method.class_names = run.preprocessing, run.classes
+    method.early_exit = run.early_exit
     return method.eval()
 
 
@@ -40,6 +49,43 @@ def calibration_of(
         found = calibrate(method, data, device=pick_device(device))
         if run.finished:
             run.save_calibration(found)
+    return found
+
+
+def early_exit_of(
+    run: Run,
+    method: Method,
+    threshold: float | None = None,
+    *,
+    epsilon: float = 0.005,
+    delta: float = 0.05,
+    data: DataSet | None = None,
+    data_dir: Path | None = None,
+    device: str = "auto",
+) -> EarlyExit:
+    """The policy of early exit of a run.
+
+    Without a threshold, `calibrate_exit` chooses one on the validation split. It is saved in the folder of a
+    finished run, and `load_method` sets it as `method.early_exit`.
+
+    Args:
+        run: the run.
+        method: the method of the run.
+        threshold: a plain threshold of the probability, without a guarantee.
+        epsilon: the largest loss of accuracy.
+        delta: the probability that the loss is larger.
+        data: the data of the run; loaded if not given.
+        data_dir: the folder of data files.
+        device: the device to compute on.
+    """
+    if threshold is not None:
+        scales = calibration_of(run, method, data=data, data_dir=data_dir, device=device).layers
+        return EarlyExit(threshold, scales)
+    data = replace(data or _own_data(run, data_dir), preprocessing=run.preprocessing)
+    found = calibrate_exit(method, data, epsilon, delta, device=pick_device(device))
+    if run.finished:
+        run.save_early_exit(found)
+    method.early_exit = found
     return found
 
 
@@ -68,6 +114,22 @@ def evaluate_run(
         The evaluation. It is saved in the run folder, unless the data is new.
     """
     method = load_method(run)
+    given, is_new = evaluation_data(run, path=path, data_dir=data_dir, data=data)
+    calibration = _calibration(run, method, None if is_new else given, data_dir, device)
+    split = split or ("all" if is_new else "test")
+    result = evaluate(method, given, split, device=pick_device(device), calibration=calibration)
+    if not is_new:
+        run.save_evaluation(split, result.to_json())
+    return result
+
+
+def evaluation_data(
+    run: Run, *, path: Path | str | None = None, data_dir: Path | None = None, data: DataSet | None = None
+) -> tuple[DataSet, bool]:
+    """The data to evaluate a run on, with its preprocessing, and whether it is new to the run.
+
+    The parameters are those of `evaluate_run`.
+    """
     if path is not None:
         given, is_new = _data_at(run, Path(path), data_dir)
     else:
@@ -81,19 +143,13 @@ def evaluate_run(
             warnings.warn(
                 f"The data has changed since {run.folder} was trained, so its splits may share examples with "
                 "the training.",
-                stacklevel=2,
+                stacklevel=3,
             )
     preprocessing = run.preprocessing
     if is_new:
         # New images may be stored in another range, such as bytes for digits of 0 to 16.
         preprocessing = replace(preprocessing, scale=given.preprocessing.scale)
-    given = replace(given, preprocessing=preprocessing)
-    calibration = _calibration(run, method, None if is_new else given, data_dir, device)
-    split = split or ("all" if is_new else "test")
-    result = evaluate(method, given, split, device=pick_device(device), calibration=calibration)
-    if not is_new:
-        run.save_evaluation(split, result.to_json())
-    return result
+    return replace(given, preprocessing=preprocessing), is_new
 
 
 def _calibration(

@@ -13,6 +13,7 @@ from worker import Silent, assert_harmless
 
 from hff.data import DataSet
 from hff.experiment import Experiment, resume
+from hff.methods.early_exit import EarlyExit, Guarantee
 from hff.prediction import predict
 from hff.trained import evaluate_run, load_method
 from hff.training import Listener, Run, checkpoint
@@ -172,6 +173,17 @@ def test_a_damaged_calibration_does_no_harm(folder: Path, few_digits: DataSet) -
 
     cases = damaged(folder / "finished", "calibration.json", [predict_two, evaluate], 300, TEXT)
     assert_harmless(cases)
+
+
+def test_damaged_thresholds_of_early_exit_do_no_harm(folder: Path, few_digits: DataSet) -> None:
+    thresholds = EarlyExit({0: 0.9}, {0: 1.5}, Guarantee(0.02, 0.05, 480, 1, 4))
+    Run.open(folder / "finished").save_early_exit(thresholds)
+    x = few_digits.preprocessing(few_digits.train.fetch(torch.arange(2)))
+
+    def predict_two(folder: Path) -> None:
+        assert len(load_method(folder).predict(x, early_exit=True)) == 2
+
+    assert_harmless(damaged(folder / "finished", "early-exit.json", [predict_two], 300, TEXT))
 
 
 def test_damaged_metrics_do_no_harm(folder: Path, few_digits: DataSet) -> None:

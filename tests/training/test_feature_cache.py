@@ -1,6 +1,11 @@
 """The cache for the outputs of frozen blocks, on its own and in a training."""
 
+import errno
+import os
+import tempfile
+import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +17,7 @@ from hff.data import Augmentation, DataSet
 from hff.methods import Method, create_method
 from hff.networks import create_network
 from hff.training import Settings, fit
-from hff.training.feature_cache import FeatureCache
+from hff.training.feature_cache import FeatureCache, on_disk
 
 SETTINGS = Settings(epochs=5, batch_size=100)
 
@@ -67,6 +72,75 @@ def test_features_that_do_not_fit_are_computed_every_time() -> None:
     assert sums.count == 2 + 2 * 2
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_features_that_do_not_fit_into_memory_are_kept_on_disk(tmp_path: Path, dtype: torch.dtype) -> None:
+    sums: Any = Sums()
+    item = torch.empty(0, dtype=dtype).element_size()
+    samples = {"training": 10, "validation": 5}
+    cache = FeatureCache(sums, 1, samples, gigabytes=10 * 2 * item / 1e9, folder=tmp_path)
+    for _ in range(3):
+        for split in samples:
+            for index in ([1, 2], [4, 0]):
+                batch = batch_of(*index)
+                batch = replace(batch, x=batch.x.to(dtype))
+                found = cache.attach(batch, split)
+                assert torch.equal(found.x, Sums().frozen_features(batch.x, 1))
+    assert sums.count == 2 * 4
+    # The file has no name, so nothing is left behind by a process that is killed.
+    assert list(tmp_path.iterdir()) == []
+
+
+def mapped_files() -> int:
+    """The number of deleted files that this process has mapped."""
+    return Path("/proc/self/maps").read_text().count("(deleted)")
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux lists the mapped files")
+def test_the_file_is_gone_when_the_cache_is_gone(tmp_path: Path) -> None:
+    before = mapped_files()
+    sums: Any = Sums()
+    cache = FeatureCache(sums, 1, {"training": 10}, gigabytes=0, folder=tmp_path)
+    found = cache.attach(batch_of(1, 2), "training").x
+    assert mapped_files() == before + 1
+    del cache
+    assert mapped_files() == before
+    assert torch.equal(found, Sums().frozen_features(batch_of(1, 2).x, 1))
+
+
+@pytest.mark.parametrize("reserves", [True, False])
+def test_on_a_full_disk_features_are_computed_every_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reserves: bool
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    if reserves:
+        monkeypatch.setattr(os, "posix_fallocate", full, raising=False)
+    else:
+        monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    sums: Any = Sums()
+    cache = FeatureCache(sums, 1, {"training": 10}, gigabytes=0, folder=tmp_path)
+    with pytest.warns(UserWarning, match=r"has no room for 8e-08 GB of features \(No space left on device\)"):
+        cache.attach(batch_of(1, 2), "training")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = cache.attach(batch_of(1, 2), "training")
+    assert torch.equal(found.x, Sums().frozen_features(batch_of(1, 2).x, 1))
+    assert sums.count == 4
+
+
+def test_a_system_that_cannot_reserve_space_writes_zeros(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "posix_fallocate", raising=False)
+    stored = on_disk(3 * 2**20 + 8, torch.float32, tmp_path)
+    assert stored is not None
+    assert stored.shape == (3 * 2**18 + 2,)
+    assert not stored.any()
+    stored += 1
+    assert bool((stored == 1).all())
+
+
 def trained(
     name: str, digits: DataSet, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], **changes: Any
 ) -> tuple[Method, int, Any]:
@@ -102,6 +176,26 @@ def test_training_with_and_without_a_cache_agrees(
         assert torch.allclose(a, b, atol=1e-3)
     assert list(accuracy) == list(other_accuracy) == ["0", "1"]
     assert accuracy == pytest.approx(other_accuracy, abs=0.01)
+
+
+@pytest.mark.parametrize(("name", "options"), [HEBBIAN, GREEDY])
+def test_training_with_features_on_disk_is_bit_identical_to_memory(
+    name: str,
+    options: dict[str, Any],
+    digits: DataSet,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert digits.validation is not None
+    in_memory, _, accuracy = trained(name, digits, monkeypatch, options)
+    disk: dict[str, Any] = {"cache_gigabytes": 0.0, "cache_location": "disk"}
+    on_disk, count, same_accuracy = trained(name, digits, monkeypatch, options, **disk)
+    assert count == len(digits.train) + len(digits.validation)
+    state = on_disk.state_dict()
+    assert all(torch.equal(tensor, state[key]) for key, tensor in in_memory.state_dict().items())
+    assert accuracy == same_accuracy
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_augmented_samples_are_not_cached(digits: DataSet, monkeypatch: pytest.MonkeyPatch) -> None:

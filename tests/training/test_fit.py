@@ -64,6 +64,11 @@ OPTIONS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"layer_order": "greedy", "prototype_update": "class_means", "prototype_init": "class_means"},
         {"lr_schedule": "cosine"},
     ),
+    "hff greedy, features on disk": (
+        "hff",
+        {"layer_order": "greedy"},
+        {"cache_gigabytes": 0.0, "cache_location": "disk"},
+    ),
     "hff balanced classes": ("hff", {"layer_order": "greedy"}, {"balance_classes": True}),
     "hff shadow": ("hff", {"prototype_update": "shadow"}, {"optimizer": "adamw", "weight_decay": 0.01}),
     "hff smoothed": ("hff", {"prototype_update": "smoothed"}, {"optimizer": "rmsprop"}),

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hff.cli.early_exit import add_exit_flags, check_exit_flags, show_early_exit, without_ambiguity
 from hff.cli.output import write, write_json, write_table
 from hff.cli.parsing import Parser, configuring
 from hff.formatting import number, percent
@@ -28,10 +29,12 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--split", choices=splits, help=text)
     text = "new labeled data, or where the data of the run is now: a folder of images or an .npz file"
     parser.add_argument("--data.path", dest="path", type=Path, metavar="PATH", help=text)
+    add_exit_flags(parser)
     parser.add_machine_flags()
-    given = parser.read(argv)
+    given = parser.read(without_ambiguity(argv))
     if given is None:
         return
+    check_exit_flags(given)
     from hff.run_group import RunGroup
     from hff.trained import evaluate_run
     from hff.training import Run, pick_device
@@ -42,6 +45,9 @@ def main(argv: Sequence[str]) -> None:
         if not group:
             Run.open(given.run)
     machine: dict[str, Any] = {"device": given.device, "data_dir": given.data_dir, "path": given.path}
+    if given.early_exit is not None:
+        show_early_exit(given, machine)
+        return
     if group:
         result, answer = None, RunGroup(given.run).evaluate(given.split, **machine)
     else:

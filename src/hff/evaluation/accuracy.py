@@ -1,7 +1,6 @@
 """The accuracy of every layer, at low cost: the training loop measures it after each epoch."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -9,6 +8,7 @@ from torch import Tensor
 from hff.batch import Batch
 from hff.errors import UserError
 from hff.methods import Method
+from hff.methods.modes import evaluation_mode as evaluation_mode
 
 
 def layer_accuracy(
@@ -46,16 +46,3 @@ def hits(scores: Tensor, labels: Tensor) -> Tensor:
 def is_scored(scores: Tensor) -> Tensor:
     """Whether all scores of a sample are finite: [B, C] -> [B]."""
     return scores.isfinite().all(1)
-
-
-@contextmanager
-def evaluation_mode(method: Method) -> Iterator[None]:
-    """Turns gradients off and puts all modules in evaluation mode; restores the mode of each at the end."""
-    modes = {module: module.training for module in method.modules()}
-    method.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, training in modes.items():
-            module.training = training

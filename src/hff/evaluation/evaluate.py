@@ -123,7 +123,7 @@ def evaluate(
     require(isinstance(method, Method), f"evaluate takes a method, such as load_method(run), not {method!r}.")
     require(isinstance(data, DataSet), f"evaluate takes a DataSet, such as load_data('mnist'), not {data!r}.")
     method.check_data(data.in_shape, len(data.classes), data.name)
-    examples = _examples(data, split)
+    examples = examples_of(data, split)
     method.to(device)
     calibration = calibration or calibrate(method, data, device=device, batch_size=batch_size)
     layers: dict[int, Tally] = {}
@@ -202,7 +202,8 @@ class Tally:
         return (entropy - self.nats / count) / math.log(2)
 
 
-def _examples(data: DataSet, split: str) -> Examples:
+def examples_of(data: DataSet, split: str) -> Examples:
+    """The examples of a split; "all" is all splits together."""
     if split not in get_args(Split):
         raise unknown("split", split, get_args(Split))
     examples: Examples | None = data.labeled if split == "all" else getattr(data, split)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from hff import functional
 from hff.batch import Batch
 from hff.errors import UserError, require
+from hff.methods.early_exit import NarrowingScores
 from hff.methods.families.local import LocalMethod, classifier_step
 from hff.methods.families.pairs import in_parts, with_every_label
 from hff.methods.method import Method, MethodInfo, ParameterSet, Stage, register
@@ -141,7 +142,7 @@ class FFCM(LocalMethod):
             loss.backward()
             yield "classifier", loss.detach()
 
-    def scores_of(self, layers: Sequence[int], x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
+    def scores_of(self, layers: Sequence[int], x: Tensor, depth: int = 0) -> NarrowingScores:
         if self.encoding is None:
             yield len(self.blocks) - 1, self.classifier(self._top_features(x, depth))
         else:

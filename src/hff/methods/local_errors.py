@@ -1,6 +1,6 @@
 """Local errors: every layer predicts the labels and makes samples with the same label similar."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import torch.nn.functional as F
@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from hff.batch import Batch
 from hff.errors import UserError, require
+from hff.methods.early_exit import NarrowingScores
 from hff.methods.families.local import LocalMethod
 from hff.methods.method import MethodInfo, register
 from hff.modules.judges import BioJudge, Judge, zeroed
@@ -96,6 +97,10 @@ class LocalErrors(LocalMethod):
         if self.similarity_weight < 1:
             return super().layer_scores(x, depth)
         return self.scores_of([len(self.blocks) - 1], x, depth)
+
+    def narrowing_scores(self, layers: Sequence[int], x: Tensor) -> NarrowingScores:
+        # With the similarity loss alone, only the head of the last layer learns.
+        return self.scores_of(layers if self.similarity_weight < 1 else [len(self.blocks) - 1], x)
 
     def _map_block(self, layer: int) -> AffineBlock | None:
         """The block if losses use its map before pooling, as published; not if a norm follows the pooling."""

@@ -1,7 +1,6 @@
 """The contract of a learning rule, and the registry of all rules."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -12,69 +11,16 @@ from hff.batch import Batch
 from hff.config import parse_options
 from hff.data import Preprocessing
 from hff.errors import UserError, require, require_seed
+from hff.methods.early_exit import EarlyExit, NarrowingScores, chosen_exit, first_sure_layers
+from hff.methods.info import MethodInfo as MethodInfo
+from hff.methods.info import ParameterSet as ParameterSet
+from hff.methods.info import Stage as Stage
+from hff.methods.modes import prediction_mode
 from hff.networks import AffineBlock, Block, Network, Shape
 from hff.randomness import seed_of
 from hff.registry import Registry
 
 ReadOut = Literal["last", "best", "mean"] | int
-
-
-@dataclass(frozen=True)
-class MethodInfo:
-    """Facts about a method, for listings, docs and tests.
-
-    Where a fact depends on options, `Method` has a property of the same name with the instance's value.
-    """
-
-    title: str
-    paper: str
-    passes: str = "1"
-    """Forward passes per prediction with default options: a number, or "C", the number of classes."""
-    needs_negatives: bool = False
-    gradient_reach: int | Literal["all"] = 0
-    """How many blocks below its own block the gradient of a loss reaches; 0 is strictly local."""
-    top_signal: bool = False
-    """Whether the update of a block depends on the blocks above it, by gradient or by any other signal."""
-    supports: frozenset[str] | Literal["any"] = frozenset({"linear", "conv"})
-    """Kinds of rows that the rule can train; "any" is for rules that only need a block's activity."""
-    data_parallel: bool = True
-    """False if a loss relates the samples of a batch to each other, so that its parts do not add up."""
-    layer_local: bool = True
-    """Whether the rule has a `layer_step`, so that its layers can be pipelined."""
-    steps_within_batch: bool = False
-    """Whether parameters are updated while gradients of the same batch are still being computed."""
-    autocast: bool = True
-    """Whether the rule can be trained in bfloat16."""
-    learning_rate: float = 1e-3
-    """A learning rate for short training with Adam, chosen on MNIST's validation images."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A part of training: these blocks learn for this many epochs; all others are frozen."""
-
-    name: str
-    blocks: tuple[int, ...]
-    epochs: int
-    batch_size: int | None = None
-    """None: the batch size of the run."""
-    labels: bool = True
-    """False: the blocks learn without labels."""
-    predicts: bool = True
-    """False: the read-out is trained in a later stage, so there is nothing to validate yet."""
-
-
-@dataclass(frozen=True)
-class ParameterSet:
-    """Parameters that share their optimizer settings."""
-
-    parameters: list[nn.Parameter]
-    learning_rate: float = 1.0
-    """Factor of the run's learning rate."""
-    weight_decay: float | None = None
-    """None: the weight decay of the run."""
-    raw_update: bool = False
-    """True: the gradient is subtracted without an optimizer; the rule has its own rates and schedule."""
 
 
 class Method(nn.Module):
@@ -103,6 +49,8 @@ class Method(nn.Module):
     """Whether layers whose gradients have a closed form compute them without autograd; set by the trainer."""
     class_names: tuple[str, ...] | None = None
     """The names of the classes of that data."""
+    early_exit: EarlyExit | None = None
+    """The thresholds of `predict(x, early_exit=True)`, from `calibrate_exit`; training removes them."""
     best_layer: Tensor
     _entered: "Stage | None" = None
     """The stage whose modes the blocks have; None if they were changed since."""
@@ -294,6 +242,18 @@ class Method(nn.Module):
             h = self.blocks[layer](h)
         yield len(self.blocks) - 1, h
 
+    def narrowing_scores(self, layers: Sequence[int], x: Tensor) -> NarrowingScores:
+        """Yields (layer, scores [B, C]) lazily, in order, at least for these layers if they have scores.
+
+        The caller may send back the indices [K] of the samples to continue with; only their scores are
+        yielded from then on. By default, the other samples are still computed.
+        """
+        rows: Tensor | None = None
+        for layer, scores in self.layer_scores(x):
+            kept = yield layer, scores if rows is None else scores[rows]
+            if kept is not None:
+                rows = kept if rows is None else rows[kept]
+
     def observe_validation(self, accuracy: dict[int, float]) -> None:
         """Called after every epoch with the accuracy of each layer on the validation split."""
         if accuracy:
@@ -311,6 +271,27 @@ class Method(nn.Module):
     def combine_scores(self, scores: Mapping[int, Tensor]) -> Tensor:
         """The final scores [B, C], from the scores of the layers."""
         return torch.stack([scores[layer] for layer in self.read_out_layers if layer in scores]).mean(0)
+
+    def predict(self, x: Tensor, early_exit: EarlyExit | float | bool = False) -> Tensor:
+        """The classes [B] of network inputs [B, ...], in evaluation mode and without gradients.
+
+        Args:
+            x: the inputs, after preprocessing.
+            early_exit: whether the first layer that is sure enough predicts: thresholds from
+                `calibrate_exit`, True for those in `self.early_exit`, or a probability between 0 and 1 as a
+                plain threshold without a guarantee. False predicts by the read-out of the full network.
+        """
+        chosen = chosen_exit(self, early_exit)
+        if chosen is not None:
+            return self.predict_early(x, chosen)[0]
+        with prediction_mode(self):
+            return self(x).argmax(1)
+
+    def predict_early(self, x: Tensor, early_exit: EarlyExit) -> tuple[Tensor, Tensor]:
+        """The classes [B] like `predict`, and the layers [B] that predicted them."""
+        self.check_inputs(x)
+        with prediction_mode(self):
+            return first_sure_layers(self, x, early_exit)
 
     def __call__(self, x: Tensor) -> Tensor:
         self.check_inputs(x)

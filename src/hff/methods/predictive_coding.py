@@ -118,7 +118,7 @@ class PredictiveCoding(Method):
         return {"network": [ParameterSet(list(self.parameters()))]}
 
     def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
-        start = self.predict(batch.x)
+        start = self.start(batch.x)
         loss = self.energy(start[-1].out, batch.y)
         for nudge in self.nudges:
             for predictions, errors in self.infer(batch, start, nudge):
@@ -163,7 +163,7 @@ class PredictiveCoding(Method):
         if self.variant != "incremental":
             yield predictions, self.errors(predictions, activities, target)
 
-    def predict(self, x: Tensor) -> list[Prediction]:
+    def start(self, x: Tensor) -> list[Prediction]:
         """The forward pass from inputs [B, *in_shape], with a separate graph for each block."""
         found: list[Prediction] = []
         for layer in range(len(self.blocks)):

@@ -3,10 +3,12 @@
 import contextlib
 import itertools
 import math
+import tempfile
 import threading
 import time
 import warnings
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -184,7 +186,10 @@ class _Training:
             # A balanced epoch does not contain every sample.
             if repeated and not self.settings.balance_classes:
                 samples[TRAINING] = len(self.data.train)
-        return FeatureCache(self.method, depth, samples, self.settings.cache_gigabytes)
+        folder = None
+        if self.settings.cache_location == "disk":
+            folder = self.run.folder if self.run else Path(tempfile.gettempdir())
+        return FeatureCache(self.method, depth, samples, self.settings.cache_gigabytes, folder)
 
     def _restore_cache(self, stage: Stage, batches: Batches) -> None:
         """Recomputes the cache of an interrupted run, in the same batches, since they affect the rounding."""

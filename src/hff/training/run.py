@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hff.data import DataSet, Preprocessing
 from hff.errors import UserError, quoted, shortened
-from hff.evaluation import Calibration
+from hff.evaluation import Calibration, EarlyExit
 from hff.files import check, dump_yaml, parse_json, read_json, read_text, read_yaml
 from hff.methods import Method
 from hff.training import checkpoint
@@ -29,6 +29,7 @@ from hff.training.schemas import (
     CONFIG,
     COST,
     DATA,
+    EARLY_EXIT,
     ENVIRONMENT,
     EVALUATION,
     FAILURE,
@@ -148,6 +149,16 @@ class Run:
         self._write(CALIBRATION, calibration.to_json())
 
     @property
+    def early_exit(self) -> EarlyExit | None:
+        """The thresholds of early exit; None before they are calibrated."""
+        found = self._find(EARLY_EXIT)
+        return None if found is None else EarlyExit.from_json(found)
+
+    def save_early_exit(self, early_exit: EarlyExit) -> None:
+        """Saves the thresholds of early exit."""
+        self._write(EARLY_EXIT, early_exit.to_json())
+
+    @property
     def finished(self) -> bool:
         """Whether the training is complete."""
         return (self.folder / SUMMARY).exists()
@@ -201,6 +212,7 @@ class Run:
         for path in (
             self.folder / SUMMARY,
             self.folder / CALIBRATION,
+            self.folder / EARLY_EXIT,
             *self.folder.glob(evaluation_file("*")),
         ):
             path.unlink(missing_ok=True)

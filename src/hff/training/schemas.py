@@ -5,7 +5,7 @@ from typing import Any
 
 from hff.files import Schema, is_count, is_duration, is_finite, is_positive, is_share, is_size, optional
 
-CONFIG, METRICS, DATA, ENVIRONMENT, SUMMARY, COST, FAILURE, CALIBRATION = (
+CONFIG, METRICS, DATA, ENVIRONMENT, SUMMARY, COST, FAILURE, CALIBRATION, EARLY_EXIT = (
     "config.yaml",
     "metrics.jsonl",
     "data.json",
@@ -14,6 +14,7 @@ CONFIG, METRICS, DATA, ENVIRONMENT, SUMMARY, COST, FAILURE, CALIBRATION = (
     "cost.json",
     "failure.json",
     "calibration.json",
+    "early-exit.json",
 )
 CHECKPOINT = "checkpoint.safetensors"
 LARGEST_INPUT = 2**31
@@ -40,6 +41,11 @@ def _is_range(value: Any) -> bool:
 def _is_scales(value: Any) -> bool:
     """Whether a value is a number of at least 0 for each of some layers."""
     return isinstance(value, dict) and all(key.isdecimal() and is_duration(value[key]) for key in value)
+
+
+def _is_thresholds(value: Any) -> bool:
+    """Whether a value is a probability between 0 and 1 for each of some layers."""
+    return _is_scales(value) and all(0 < each < 1 for each in value.values())
 
 
 _number = (int, float)
@@ -96,6 +102,17 @@ SCHEMAS: dict[str, Schema] = {
         "layers": _is_scales,
         "read_out": is_duration,
         "split": lambda value: value in ("validation", "train"),
+    },
+    EARLY_EXIT: {
+        "threshold": _is_thresholds,
+        "scales": _is_scales,
+        "guarantee": {
+            "epsilon": is_share,
+            "delta": is_share,
+            "samples": is_count,
+            "lost": is_count,
+            "allowed": int,
+        },
     },
 }
 """What the files of a run must contain. Older versions wrote fewer values, so most of them may be missing."""

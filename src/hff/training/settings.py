@@ -36,7 +36,10 @@ class Settings:
         clip: maximum gradient norm of each group of parameters, usually a layer; 0 means no clipping.
         checkpoint_seconds: time between checkpoints within an epoch; one is also written after every epoch.
         cache_gigabytes: memory for the outputs of frozen blocks, which are then computed once instead of in
-            every epoch; 0 turns the cache off.
+            every epoch; with 0, none are kept in memory.
+        cache_location: what happens to outputs that do not fit into that memory: they are computed in every
+            epoch (memory), or kept in a temporary file (disk) in the run folder or, without a run, in the
+            temporary folder of the system.
     """
 
     epochs: int = 15
@@ -55,6 +58,7 @@ class Settings:
     clip: float = 0.0
     checkpoint_seconds: float = 60.0
     cache_gigabytes: float = 2.0
+    cache_location: Literal["memory", "disk"] = "memory"
 
     def __post_init__(self) -> None:
         # The command line checks types as well; from Python, `epochs=2.5` would fail much later.

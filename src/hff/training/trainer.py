@@ -62,6 +62,8 @@ class Trainer:
         self.stage = stage
         self.steps = 0
         self.method.closed_form = self.settings.closed_form
+        # The thresholds were chosen for the weights before this training.
+        self.method.early_exit = None
         self.optimizers = Optimizers(self.method, stage, self.settings)
 
     def prepare(self, batches: Iterable[Batch]) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from hff import functional, gradients
 from hff.batch import Batch
+from hff.methods.early_exit import NarrowingScores
 from hff.methods.method import Method, ParameterSet, Stage, group_name
 from hff.modules.heads import Head
 from hff.networks import AffineBlock, Network
@@ -209,8 +210,14 @@ class LocalMethod(Method):
         """The final scores [B, C]; heads that are not part of the read-out are not computed."""
         return self.combine_scores(dict(self.scores_of(self.read_out_layers, x)))
 
-    def scores_of(self, layers: Sequence[int], x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
-        """Yields (layer, scores [B, C]) lazily, in order, for these layers only."""
+    def narrowing_scores(self, layers: Sequence[int], x: Tensor) -> NarrowingScores:
+        return self.scores_of(layers, x)
+
+    def scores_of(self, layers: Sequence[int], x: Tensor, depth: int = 0) -> NarrowingScores:
+        """Yields (layer, scores [B, C]) lazily, in order, for these layers only.
+
+        If the indices [K] of some samples are sent back, only these are computed from then on.
+        """
         top = max(layers)
         classifier = self.classifier if top == len(self.blocks) - 1 else None
         h = x if depth else self.stem(x)
@@ -218,7 +225,9 @@ class LocalMethod(Method):
             features = self.features(layer, h)
             classified = classifier is not None and layer == top
             if layer in layers and not classified:
-                yield layer, self.scores(layer, features)
+                kept = yield layer, self.scores(layer, features)
+                if kept is not None:
+                    features, h = features[kept], h[kept]
             if layer < top or classified:
                 h = self.next_input(layer, features, h)
         if classifier is not None:

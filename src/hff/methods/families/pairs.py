@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from hff import functional
 from hff.batch import Batch
 from hff.errors import require
+from hff.methods.early_exit import EarlyExit, NarrowingScores
 from hff.methods.families.local import LocalMethod
 from hff.methods.method import Method, ReadOut
 from hff.modules.labels import AdditiveEncoding, LabelEncoding, wrong_labels
@@ -85,17 +86,34 @@ class PairMethod(LocalMethod):
     def loss(self, layer: int, features: Tensor, batch: Batch) -> Tensor:
         return self.pair_loss(layer, *self.goodness(layer, features).chunk(2))
 
-    def scores_of(self, layers: Sequence[int], x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
+    def scores_of(self, layers: Sequence[int], x: Tensor, depth: int = 0) -> NarrowingScores:
         yield from only(layers, in_parts(self, self._candidate_scores, x))
 
-    def _candidate_scores(self, x: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """Yields (layer, goodness [B, C] of each class as the label)."""
+    def narrowing_scores(self, layers: Sequence[int], x: Tensor) -> NarrowingScores:
+        return self._candidate_scores(x)
+
+    def predict_early(self, x: Tensor, early_exit: EarlyExit) -> tuple[Tensor, Tensor]:
+        self.check_inputs(x)
+        parts = [super(PairMethod, self).predict_early(part, early_exit) for part in split(self, x)]
+        return torch.cat([classes for classes, _ in parts]), torch.cat([layers for _, layers in parts])
+
+    def _candidate_scores(self, x: Tensor) -> NarrowingScores:
+        """Yields (layer, goodness [B, C] of each class as the label); takes the samples to continue with."""
         shared = self.shares_first_product
         h = x if shared else with_every_label(x, self.encoding, self.classes)[0]
         for layer in range(len(self.blocks)):
             features = self._first_activity(x) if shared and layer == 0 else self.features(layer, h)
-            yield layer, self.goodness(layer, features).view(-1, self.classes)
+            kept = yield layer, self.goodness(layer, features).view(-1, self.classes)
+            if kept is not None:
+                # The input of a shared first block has no labels yet.
+                h = h[kept] if shared and layer == 0 else self._candidates(h, kept)
+                features = self._candidates(features, kept)
             h = self.next_input(layer, features, h)
+
+    def _candidates(self, h: Tensor, kept: Tensor) -> Tensor:
+        """The rows of the kept samples [K] in h [B C, ...], which has a row for each class of a sample."""
+        rows: Tensor = h.unflatten(0, (-1, self.classes))[kept]
+        return rows.flatten(0, 1)
 
     @property
     def shares_first_product(self) -> bool:
@@ -170,14 +188,20 @@ def in_parts(
     method: Method, scores_for: Callable[[Tensor], Iterator[tuple[int, Tensor]]], x: Tensor
 ) -> Iterator[tuple[int, Tensor]]:
     """The (layer, scores [B, C]) of a function that tries every class, in chunks of samples for speed."""
-    widest = max(block.out_features for block in method.blocks if isinstance(block, Block))
-    parts = x.split(max(1, NUMBERS_AT_ONCE // (method.classes * widest)))
+    parts = split(method, x)
     if len(parts) == 1:
         yield from scores_for(x)
         return
     found = [dict(scores_for(part)) for part in parts]
     for layer in found[0]:
         yield layer, torch.cat([scores[layer] for scores in found])
+
+
+def split(method: Method, x: Tensor) -> Sequence[Tensor]:
+    """Parts of inputs [B, ...] that are small enough to try every class at once."""
+    widest = max(block.out_features for block in method.blocks if isinstance(block, Block))
+    parts: Sequence[Tensor] = x.split(max(1, NUMBERS_AT_ONCE // (method.classes * widest)))
+    return parts
 
 
 def _inverse_power(base: Tensor, patterns: Tensor) -> Tensor:

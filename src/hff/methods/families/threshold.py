@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from hff import functional
 from hff.batch import Batch
+from hff.methods.early_exit import NarrowingScores
 from hff.methods.families.local import classifier_step
 from hff.methods.families.pairs import PairMethod, scale_by_fan_in
 from hff.methods.method import ParameterSet, Stage
@@ -126,7 +127,10 @@ class SideHeadMethod(ThresholdMethod):
         yield from self.train_blocks(self.pair(batch, wrong), batch, stage, depth)
         yield "head", classifier_step(self.head, features, batch.y)
 
-    def scores_of(self, layers: Sequence[int], x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
+    def narrowing_scores(self, layers: Sequence[int], x: Tensor) -> NarrowingScores:
+        return self.scores_of(layers, x) if self.predicts_with_head else super().narrowing_scores(layers, x)
+
+    def scores_of(self, layers: Sequence[int], x: Tensor, depth: int = 0) -> NarrowingScores:
         if self.predicts_with_head:
             assert self.head is not None
             yield len(self.blocks) - 1, self.head(self._neutral_features(x))
