@@ -26,13 +26,13 @@ def test_median_and_its_interval() -> None:
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        step, "NETWORKS", {"small": ("mlp", (12,), {"widths": (8, 8)}, 2), "maps": ("cnn", (1, 8, 8), {"channels": (4,)}, 1)}
-    )  # fmt: skip
+    networks = {
+        "small": ("mlp", (12,), {"widths": (8, 8)}, 2),
+        "maps": ("cnn", (1, 8, 8), {"channels": (4,)}, 1),
+    }
+    monkeypatch.setattr(step, "NETWORKS", networks)
     monkeypatch.setattr(inference, "IN_FEATURES", 20)
     monkeypatch.setattr(inference, "WIDTHS", (8, 8, 8))
-    monkeypatch.setattr(depth, "CHANNELS", 4)
-    monkeypatch.setattr(depth, "IN_SHAPE", (3, 8, 8))
 
 
 @pytest.mark.usefixtures("tiny")
@@ -63,9 +63,8 @@ def test_the_floor_multiplies_what_the_rule_needs(monkeypatch: pytest.MonkeyPatc
     assert sorted(done) == sorted([*forward, *weights, (128, 3, 5), *scores[3:]])
 
 
-@pytest.mark.usefixtures("tiny")
 def test_memory_of_all_contenders() -> None:
-    result = depth.bench_memory((2,), (8,), rounds=1)
+    result = depth.bench_memory((2,), (8,), channels=4, side=8, rounds=1)
     assert [row["contender"] for row in result.rows] == list(depth.CONTENDERS)
     assert all(row["live_mb"] > 0 and row["parameters_and_state_mb"] > 0 for row in result.rows)
 
@@ -98,15 +97,8 @@ def test_a_target_must_be_held_for_three_epochs() -> None:
 
 def test_convergence_on_digits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(convergence, "TARGETS", (0.5, 1.1))
-    result = convergence.bench_convergence(
-        load_data("digits"),
-        ("backprop", "hff"),
-        widths=(32,),
-        seeds=(0,),
-        rates=(3e-3,),
-        epochs=4,
-        batch_size=64,
-    )
+    short = {"widths": (32,), "seeds": (0,), "rates": (3e-3,), "epochs": 4, "batch_size": 64}
+    result = convergence.bench_convergence(load_data("digits"), ("backprop", "hff"), **short)
     easy = [row for row in result.rows if row["target"] == 0.5]
     assert all(3 <= row["epochs"] <= 4 and row["seconds"] > 0 for row in easy)
     assert easy[0]["ratio_to_backprop"] == 1

@@ -45,16 +45,17 @@ def test_the_peak_of_a_local_step_is_that_of_one_layer_at_any_depth(name: str) -
 
 def test_backprop_keeps_the_map_of_every_layer_and_checkpointing_fewer() -> None:
     assert peak("backprop", 12) - peak("backprop", 3) > 8.5 * MAP
-    assert peak("backprop", 12, checkpointing=True) < 0.7 * peak("backprop", 12)
+    assert peak("backprop", 12, checkpointing=True) < 0.8 * peak("backprop", 12)
 
 
 def test_the_features_of_an_mlp_are_bounded_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hff.methods.families.local.TOGETHER", 3 * 64 * 32 * 4)
     found = []
-    for depth in (4, 16):
+    for depth in (8, 32):
         network = create_network("mlp", (32,), 5, widths=(32,) * depth)
         trainer = Trainer(create_method("hff", network, 5), Settings(batch_size=64))
         batch = random_batch((32,), 5, 64)
         trainer.step(batch)
         found.append(peak_live_bytes(lambda trainer=trainer, batch=batch: trainer.step(batch)))
-    assert found[1] <= found[0] + 4 * 64 * 32
+    # The losses of the layers, which the step returns, are all that grows.
+    assert found[1] <= found[0] + 24 * 64

@@ -10,11 +10,11 @@ from hff.bench.live import peak_live_bytes
 from hff.bench.memory import MemoryMeter
 from hff.bench.result import BenchResult, median, ratio
 from hff.methods import Method, create_method
-from hff.networks import create_network
+from hff.networks import Shape, create_network
 from hff.training.settings import Settings
 from hff.training.trainer import Trainer
 
-IN_SHAPE, CHANNELS, CLASSES = (3, 32, 32), 64, 10
+CHANNELS, SIDE, CLASSES = 64, 32, 10
 DEPTHS, BATCH_SIZES = (2, 4, 8, 16, 32), (32, 128)
 MEGABYTE = 1e6
 
@@ -28,8 +28,8 @@ class Contender:
     parts: int = 1
     """The number of parts of a batch whose gradients are accumulated."""
 
-    def build(self, depth: int) -> Method:
-        network = create_network("cnn", IN_SHAPE, CLASSES, channels=(CHANNELS,) * depth, pool=1)
+    def build(self, depth: int, channels: int, in_shape: Shape) -> Method:
+        network = create_network("cnn", in_shape, CLASSES, channels=(channels,) * depth, pool=1)
         return create_method(self.method, network, CLASSES, **self.options)
 
     def settings(self, batch_size: int) -> Settings:
@@ -51,10 +51,12 @@ def bench_memory(
     depths: Sequence[int] = DEPTHS,
     batch_sizes: Sequence[int] = BATCH_SIZES,
     *,
+    channels: int = CHANNELS,
+    side: int = SIDE,
     rounds: int = 3,
     report: Callable[[str], None] = lambda text: None,
 ) -> BenchResult:
-    """Measures convolutions of 64 channels on 32x32 pixels without pooling: peak memory, live bytes, time.
+    """Measures convolutions without pooling on square images: peak memory, live bytes and time.
 
     The peak is what training adds to the resident memory of a process. Live bytes are those of the tensors
     that a step creates. They do not include parameters and optimizer state, which have a column of their own.
@@ -62,6 +64,8 @@ def bench_memory(
     Args:
         depths: numbers of convolutions.
         batch_sizes: batch sizes; all but the last are measured at the deepest network only.
+        channels: channels of every convolution.
+        side: height and width of the images.
         rounds: timed rounds.
         report: is told what is measured next.
     """
@@ -70,17 +74,19 @@ def bench_memory(
     with MemoryMeter() as meter:
         for depth, size in grid:
             report(f"{depth} convolutions, batch size {size}")
-            rows += _rows(meter, depth, size, rounds)
+            rows += _rows(meter, depth, channels, (3, side, side), size, rounds)
     return BenchResult("memory", tuple(rows))
 
 
-def _rows(meter: MemoryMeter, depth: int, size: int, rounds: int) -> list[dict[str, Any]]:
-    batch = random_batch(IN_SHAPE, CLASSES, size)
+def _rows(
+    meter: MemoryMeter, depth: int, channels: int, in_shape: Shape, size: int, rounds: int
+) -> list[dict[str, Any]]:
+    batch = random_batch(in_shape, CLASSES, size)
     tasks, live, state, peak = {}, {}, {}, {}
     for name, each in CONTENDERS.items():
-        settings = each.settings(size)
-        peak[name] = meter.peak(partial(each.build, depth), settings, IN_SHAPE)
-        method = each.build(depth)
+        settings, build = each.settings(size), partial(each.build, depth, channels, in_shape)
+        peak[name] = meter.peak(build, settings, in_shape)
+        method = build()
         trainer = Trainer(method, settings)
         trainer.step(batch)
         live[name] = peak_live_bytes(partial(trainer.step, batch))
