@@ -18,6 +18,10 @@ ALLOWED_WITH_RESUME = frozenset({"resume", "device", "data_dir", "json", "quiet"
 """Flags that do not change the settings of a run. (The recipe has its own check.)"""
 
 
+CHOSEN_BATCH_SIZE = "8 to 128, depending on the number of training examples"
+"""What the help shows as the batch size if none is given."""
+
+
 def scan_arguments(argv: Sequence[str]) -> dict[str, str]:
     """The values of all flags, and the recipe under "recipe".
 

@@ -85,6 +85,7 @@ class Comparison:
         self.data = load_data(data.name, data_dir=data_dir, seed=settings.seed, **data.options)
         if self.data.validation is None:
             raise UserError("A comparison ranks on validation examples; set data.validation above 0.")
+        self.settings = settings = settings.for_data(self.data)
         self.entrants, self.unsupported = find_entrants(
             settings, names, self.data.in_shape, len(self.data.classes)
         )
