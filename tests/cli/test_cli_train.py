@@ -55,23 +55,6 @@ def test_version_and_no_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_train_help_shows_the_options_of_the_selected_parts_with_the_recipe_values(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    main(["train", "paper_mnist_cnn", "--help"])
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "--method.temperature X tau in the scores" in shown
-    assert "--network.channels N,N output channels" in shown
-    assert "(32,64)" in shown
-    assert "(150)" in shown
-    assert "--network.widths" not in shown
-    main(["train", "--method", "backprop", "--help"])
-    shown = capsys.readouterr().out
-    assert "--method.head flatten|pool" in shown
-    assert "--method.temperature" not in shown
-    assert "mini-batch (64)" in " ".join(shown.split())
-
-
 def test_the_batch_size_of_the_default_recipe_is_for_its_own_data(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
