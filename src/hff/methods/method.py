@@ -12,6 +12,7 @@ from hff.batch import Batch
 from hff.config import parse_options
 from hff.data import Preprocessing
 from hff.errors import UserError, require, require_seed
+from hff.methods.input_check import check_inputs_of_layer_scores
 from hff.networks import AffineBlock, Block, Network, Shape
 from hff.randomness import seed_of
 from hff.registry import Registry
@@ -102,6 +103,10 @@ class Method(nn.Module):
     class_names: tuple[str, ...] | None = None
     """The names of the classes of that data."""
     best_layer: Tensor
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        check_inputs_of_layer_scores(cls)
 
     def __init__(
         self,
@@ -340,6 +345,9 @@ class Method(nn.Module):
                 f"Layer {max(wanted)} of {self.info.title} has no scores; choose another read_out."
             )
         return self.combine_scores(found)
+
+
+check_inputs_of_layer_scores(Method)
 
 
 def group_name(layer: int) -> str:
