@@ -20,7 +20,7 @@ from hff.files import read_json
 from hff.methods import methods
 from hff.trained import evaluate_run
 from hff.training import Listener, Run, pick_device
-from hff.training.checkpoint import write_atomically
+from hff.training.checkpoint import create_folder, write_atomically
 from hff.training.lock import FolderInUse, FolderLock
 from hff.training.run import write_json
 
@@ -114,7 +114,7 @@ class Comparison:
             return self._run(listener or ComparisonListener())
 
     def _run(self, listener: ComparisonListener) -> list[MethodResult]:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        create_folder(self.folder)
         saved = {"settings": self.settings.to_mapping(), "methods": self.names}
         write_json(self.folder / SETTINGS, saved)
         listener.measuring(len(self.entrants))
