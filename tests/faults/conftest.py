@@ -63,3 +63,12 @@ def folder(trained: Path, tmp_path: Path) -> Iterator[Path]:
 def marker(tmp_path: Path) -> Path:
     """The file that payloads would write."""
     return tmp_path / "marker"
+
+
+@pytest.fixture
+def count(request: pytest.FixtureRequest) -> int:
+    """The number of mutations of a test, from its marker."""
+    marker = request.node.get_closest_marker("mutations")
+    assert marker is not None, "mark the test with the number of its mutations"
+    number: int = marker.args[0]
+    return number
