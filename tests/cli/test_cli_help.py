@@ -2,7 +2,8 @@
 
 import pytest
 
-from hff.cli import VERBS, main
+from hff.cli import main
+from hff.cli.command import VERBS
 from hff.methods import methods
 from hff.networks import networks
 

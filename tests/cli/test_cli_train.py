@@ -16,7 +16,8 @@ import pytest
 import yaml
 
 from hff import __version__
-from hff.cli import VERBS, main
+from hff.cli import main
+from hff.cli.command import VERBS
 from hff.cli.output import program
 from hff.errors import UserError
 from hff.formatting import BARS
