@@ -35,7 +35,8 @@ class _Damaged(ValueError):
 def create_folder(folder: Path) -> None:
     """Creates a folder and its parents. A folder that gets a new one is synced, so no crash undoes it."""
     if not folder.is_dir():
-        create_folder(folder.parent)
+        if not folder.parent.exists():
+            create_folder(folder.parent)
         folder.mkdir(exist_ok=True)
         _sync_folder(folder.parent)
 
