@@ -4,7 +4,9 @@ import argparse
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -142,6 +144,9 @@ def default_folder(settings: "ComparisonSettings") -> Path:
 def _run(comparison: "Comparison", quiet: bool) -> "list[MethodResult]":
     from hff.cli.progress import ComparisonDisplay
 
+    with suppress(ImportError):
+        # Needed for the figure. It takes a second, which is not part of the estimate if it is spent before.
+        import_module("matplotlib.figure")
     try:
         if quiet:
             return comparison.run()

@@ -29,6 +29,10 @@ SETTINGS, OLD_SETTINGS = "settings.json", "terms.json"
 TABLE, PAGE, FIGURE = "comparison.csv", "comparison.md", "comparison.png"
 
 
+METHOD_SECONDS, FIGURE_SECONDS = 0.4, 0.7
+"""What does not depend on the budget: the files and the scales of a method, and drawing the figure."""
+
+
 class ComparisonListener:
     """Receives the progress of a comparison. This base class ignores it."""
 
@@ -150,6 +154,9 @@ class Comparison:
             if not self._is_trained(name):
                 at = self.run_of(name).position()
                 total += estimate(entrant, self.costs.get(name), **sizes, spent=at.spent, seen=at.samples)
+                total += Estimate(evaluation=METHOD_SECONDS)
+        if total.total:
+            total += Estimate(evaluation=FIGURE_SECONDS)
         return total + Estimate(memory=self._memory_seconds(meter))
 
     def _memory_seconds(self, meter: MemoryMeter) -> float:
