@@ -20,7 +20,7 @@ VERBS = {
     "predict": "classify images with a run, and show the prediction of each layer",
     "compare": "train all methods with the same settings, and rank them",
     "list": "list methods, networks, datasets or recipes",
-    "data": "list data sets, download them, or write sample images",
+    "data": "list data sets, download them, or write sample data",
 }
 MODULES = {"eval": "evaluate", "list": "listing"}
 """Modules whose name differs from that of their verb."""
