@@ -91,6 +91,8 @@ def test_heads_of_a_deep_cnn_stay_small() -> None:
 def test_inputs_of_another_type_or_shape_are_refused(name: str, inputs: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         mlp(name)(inputs)
+    with pytest.raises(UserError, match=message):
+        mlp(name).layer_scores(inputs)
 
 
 def test_data_that_do_not_match_the_method_are_refused(digits: DataSet) -> None:
@@ -145,6 +147,13 @@ def test_objects_of_another_type_are_refused(digits: DataSet) -> None:
         (lambda: hff.predict(mlp(), torch.zeros(2, 1, 8, 8), top_k=anything), "top_k must be 1 to 10"),
         (lambda: hff.predict(mlp(), torch.zeros(2, 1, 8, 8), batch_size=anything), "must be a whole number"),
         (lambda: hff.evaluate(anything, digits), "evaluate takes a method"),
+        (lambda: hff.evaluate(mlp(), digits, device="zz"), "Device 'zz' is not available here; choose auto"),
+        (lambda: hff.evaluate(mlp(), digits, device="cpu:7"), "Device 'cpu:7' is not available here"),
+        (lambda: hff.evaluate(mlp(), digits, batch_size=anything), "batch size must be a whole number of at"),
+        (lambda: digits.batches(anything), "The batch size must be a whole number of at least 1, not 'dig"),
+        (lambda: digits.batches(0), "The batch size must be a whole number of at least 1, not 0"),
+        (lambda: digits.batches(8, epoch=anything), "epoch must be a whole number of type int, not 'digits'"),
+        (lambda: digits.batches(8, seed=anything), "seed must be a whole number of type int, not 'digits'"),
         (lambda: hff.create_method("hff", anything, 3), "must come from create_network; it is 'digits'"),
         (lambda: hff.create_method("hff", network, anything), "classes must be a whole number, not 'digits'"),
         (lambda: hff.Trainer(mlp()).step(anything), r"takes hff.Batch\(x, y\), not a str"),

@@ -31,10 +31,11 @@ def test_a_part_given_by_name_takes_default_options() -> None:
 
 
 def test_to_mapping_writes_out_all_settings_and_from_mapping_reads_them() -> None:
-    experiment = Experiment.from_mapping({**TINY, "data": {"name": "npz", "path": "x.npz"}, "seed": "3"})
+    data = {"name": "npz", "path": "x.npz"}
+    experiment = Experiment.from_mapping({**TINY, "data": data, "seed": "3", "batch_size": "20"})
     mapping = experiment.to_mapping()
     assert mapping["method"]["temperature"] == 10.0
-    assert mapping["batch_size"] == 128
+    assert mapping["batch_size"] == 20
     assert mapping["network"]["widths"] == [16, 16]
     read_back = yaml.safe_load(yaml.safe_dump(mapping))
     assert Experiment.from_mapping(read_back) == experiment
@@ -106,8 +107,35 @@ def test_a_loaded_method_has_the_accuracy_of_the_summary(tmp_path: Path) -> None
     accuracy, read_out = layer_accuracy(method, batches.epoch(0), "cpu")
     assert read_out == summary["read_out_accuracy"]
     assert {str(layer): share for layer, share in accuracy.items()} == summary["validation_accuracy"]
-    assert Experiment.from_run(run) == experiment
+    assert Experiment.from_run(run) == experiment.for_data(data)
     assert resume(run) == summary
+
+
+class BatchSizes(Listener):
+    def __init__(self) -> None:
+        self.chosen: list[int] = []
+
+    def batch_size_chosen(self, batch_size: int) -> None:
+        self.chosen.append(batch_size)
+
+
+@pytest.mark.parametrize(("given", "expected", "shown"), [({}, 16, [16]), ({"batch_size": 100}, 100, [])])
+def test_a_batch_size_that_is_not_given_is_chosen_for_the_data_and_saved(
+    given: dict[str, Any], expected: int, shown: list[int], tmp_path: Path
+) -> None:
+    experiment = Experiment.from_mapping({**TINY, **given, "data": {"name": "digits", "limit": 200}})
+    # The seeds of a group are saved before the data is loaded.
+    assert experiment.to_mapping().get("batch_size") == given.get("batch_size")
+    assert Experiment.from_mapping(experiment.to_mapping()) == experiment
+    listener = BatchSizes()
+    train(experiment, tmp_path / "run", device="cpu", listener=listener)
+    run = Run.open(tmp_path / "run")
+    assert run.config["batch_size"] == Experiment.from_run(run).training.batch_size == expected
+    assert listener.chosen == shown
+    _, data = experiment.build()
+    steps = -(-len(data.train) // expected)
+    assert run.position().samples == 2 * len(data.train)
+    assert (steps >= 10) == (not given)
 
 
 class StopAfterFirstEpoch(Listener):
@@ -154,7 +182,7 @@ def test_a_run_of_an_older_version_is_resumed_and_evaluated(tmp_path: Path) -> N
     with pytest.raises(KeyboardInterrupt):
         train(experiment, tmp_path / "old", device="cpu", listener=StopAfterFirstEpoch())
     old, new = as_old_version(Run.open(tmp_path / "old")), Run.open(tmp_path / "new")
-    assert Experiment.from_run(old) == experiment
+    assert Experiment.from_run(old) == Experiment.from_run(new)
     resume(old, device="cpu")
     states = [load_method(run).state_dict() for run in (old, new)]
     assert all(torch.equal(states[0][name], tensor) for name, tensor in states[1].items())

@@ -8,17 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 import yaml
-from PIL import Image
 
 from hff.cli import main
 from hff.comparison import Comparison, ComparisonSettings, MethodResult
 from hff.comparison.entrants import find_entrants
 from hff.config import fields_of, shown
 from hff.data import datasets
-from hff.data.samples import copy_samples
+from hff.data.samples import SAMPLES, write_samples
 from hff.experiment import Experiment
 from hff.methods import methods
 from hff.methods.hff import HFF
@@ -28,7 +26,8 @@ from hff.training import Trainer
 ROOT = Path(__file__).parent.parent
 README, GUIDE = ROOT / "README.md", ROOT / "docs" / "guide.md"
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
-PROMPT = re.compile(r"^(?:\$ )?(?=hff )")
+PROMPTS = {"": re.compile(r"^(?=hff )"), "console": re.compile(r"^\$ (?=hff )")}
+"""What a command starts with, in a block without fence and in a console, where other lines are output."""
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 PYTHON = re.compile(r"^```python\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 """A Python block, and the block of text below it that shows what it prints."""
@@ -61,12 +60,12 @@ def blocks(page: Path, language: str) -> list[str]:
 
 def commands() -> Iterator[Command]:
     for page in (README, GUIDE):
-        for language in ("", "console"):
+        for language, prompt in PROMPTS.items():
             for block in blocks(page, language):
                 lines = [line.strip() for line in block.splitlines()]
                 for line, following in zip(lines, [*lines[1:], ""], strict=True):
-                    if PROMPT.match(line):
-                        argv = tuple(shlex.split(PROMPT.sub("", line), comments=True)[1:])
+                    if prompt.match(line):
+                        argv = tuple(shlex.split(prompt.sub("", line), comments=True)[1:])
                         shows_output = following != "..." and not re.match(r"(\$|hff) ", following)
                         yield Command(argv, following if shows_output else "")
 
@@ -90,16 +89,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert main(["eval", str(trained), "--json"]) == 0
     assert main(["eval", str(trained), "--early-exit", "--epsilon", "0.2", "--json"]) == 0
     assert main(["train", *TINY, "--seeds", "0,1", "--out", str(folder / "runs" / "digits-seeds")]) == 0
-    numbers = np.random.default_rng(0)
-    copy_samples(folder / "scans")
-    for digit, name in (("8", "eight"), ("3", "three"), ("2", "two-unclear")):
-        (folder / "labeled" / digit).mkdir(parents=True)
-        shutil.copy(folder / "scans" / f"{name}.png", folder / "labeled" / digit)
-    images = ["photo.png", *(f"photos/{name}/{i}.png" for name in "ab" for i in range(9))]
-    for file in images:
-        (folder / file).parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(numbers.integers(256, size=(32, 32, 3), dtype=np.uint8)).save(folder / file)
-    np.savez(folder / "wine.npz", x=numbers.normal(size=(40, 13)), y=np.arange(40) % 3)
+    for name in SAMPLES:
+        write_samples(name, folder)
     (folder / "mine.yaml").write_text(recipe())
     return folder
 
@@ -166,6 +157,9 @@ def test_every_command_runs_and_starts_with_the_output_shown(
     command: Command, untrained: list[Experiment], capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = list(command.argv)
+    if argv[:2] == ["data", "samples"]:
+        # The command writes what is here already, for the commands after it.
+        shutil.rmtree(path) if (path := Path([*argv, "scans"][2])).is_dir() else path.unlink()
     # A page may refer to a run of an earlier command. Here, all runs are copies of the same one.
     for place, named in enumerate(argv):
         if named.startswith("runs/") and argv[place - 1] != "--out" and not Path(named).exists():
@@ -204,6 +198,18 @@ def test_the_python_of_a_section_prints_what_the_guide_shows(
     for block, output in PYTHON.findall(sections(GUIDE)[title]):
         exec(compile(block, f"{GUIDE.name}, {title}", "exec"), names)
         assert masked(capsys.readouterr().out) == masked(output)
+
+
+def test_the_pages_write_all_samples_that_they_use() -> None:
+    """Every path of a command is written by an earlier command, or it is the recipe that the guide shows."""
+    written = {"runs", "mine.yaml", "answers.csv"}
+    for page in (README, GUIDE):
+        for argv in re.findall(r"^(?:\$|   ) hff (.+)$", text_of(page), re.MULTILINE):
+            words = shlex.split(argv, comments=True)
+            if words[:2] == ["data", "samples"]:
+                written.add([*words, "scans"][2])
+            used = {word.partition("/")[0] for word in words[1:] if word.partition("/")[0] in SAMPLES}
+            assert used <= written, f"{page.name}: {argv}"
 
 
 def test_all_python_of_the_guide_is_in_a_section() -> None:

@@ -1,9 +1,9 @@
 """Deep networks without backpropagation through depth: Hyperspherical Forward-Forward and its rivals."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # Importing `typing` takes longer than everything else here.
 if TYPE_CHECKING:
+    from typing import Any
+
     from hff import functional, methods, modules, networks
     from hff.batch import Batch
     from hff.bench.early_exit import early_exit_report
@@ -86,8 +86,10 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Imports a public name when it is first asked for, so that `import hff` takes no time."""
+    from importlib import import_module
+
     for home, names in _HOMES.items():
         if name in names:
             return getattr(import_module(home), name)

@@ -13,6 +13,7 @@ from hff.methods import Method, create_method, methods
 from hff.networks import create_network, networks
 from hff.registry import Registry
 from hff.training import Listener, Run, Settings, Trainer, fit, pick_device
+from hff.training.advice import suitable_batch_size
 
 NOT_DATA_OPTIONS = ("name", "data_dir", "seed", "in_shape", "download")
 """Parameters of `load_data` that are not options of a data set: the experiment or the machine sets them."""
@@ -41,6 +42,8 @@ class Experiment:
     training: Settings
     seed: int
     name: str
+    chooses_batch_size: bool = False
+    """Whether no batch size is given, so that it is chosen from the size of the training split."""
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
@@ -67,7 +70,13 @@ class Experiment:
         names = {field.name for field in training}
         settings = Settings(**resolve(training, {key: mapping[key] for key in mapping if key in names}))
         default = "_".join(parts[part].name for part in ("data", "network", "method"))
-        return cls(**parts, training=settings, seed=scalars["seed"], name=scalars["name"] or default)
+        return cls(
+            **parts,
+            training=settings,
+            seed=scalars["seed"],
+            name=scalars["name"] or default,
+            chooses_batch_size="batch_size" not in mapping,
+        )
 
     @classmethod
     def from_saved(cls, config: Mapping[str, Any], folder: Path) -> Self:
@@ -86,17 +95,26 @@ class Experiment:
         return cls.from_saved(run.config, run.folder)
 
     def to_mapping(self) -> dict[str, Any]:
-        """The inverse of `from_mapping`, with all settings written out."""
+        """The inverse of `from_mapping`, with all settings written out, except a batch size to be chosen."""
         selections = {part: getattr(self, part) for part in PARTS}
         parts = {part: {"name": selected.name, **selected.options} for part, selected in selections.items()}
         mapping: dict[str, Any] = to_builtin(
             {"name": self.name, **parts, **asdict(self.training), "seed": self.seed}
         )
+        if self.chooses_batch_size:
+            del mapping["batch_size"]
         return mapping
 
     def with_seed(self, seed: int) -> "Experiment":
         """The same experiment with another seed."""
         return replace(self, seed=seed)
+
+    def for_data(self, data: DataSet) -> "Experiment":
+        """The same experiment, with a batch size that suits the data if none is given."""
+        if not self.chooses_batch_size:
+            return self
+        training = replace(self.training, batch_size=suitable_batch_size(len(data.train)))
+        return replace(self, training=training, chooses_batch_size=False)
 
     def load_data(self, data_dir: Path | None = None, **changes: Any) -> DataSet:
         """Loads the data, with changes to its options. The seed determines the validation split."""
@@ -240,6 +258,10 @@ def train(
             when the run is first evaluated or used to predict.
     """
     method, data = experiment.build(data_dir, data)
+    if experiment.chooses_batch_size:
+        experiment = experiment.for_data(data)
+        if listener is not None:
+            listener.batch_size_chosen(experiment.training.batch_size)
     if Run.exists(out):
         raise UserError(f"{out} already contains a run; resume it, or choose another folder.")
     # Settings that the method cannot be trained with are refused before there is a run folder.

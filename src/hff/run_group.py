@@ -11,6 +11,7 @@ from hff.experiment import Experiment, extended, resume, train
 from hff.files import read_json
 from hff.trained import evaluate_run
 from hff.training import Listener, Run
+from hff.training.checkpoint import create_folder
 from hff.training.lock import FolderLock
 from hff.training.run import evaluation_file, with_current_names, write_json
 
@@ -40,7 +41,7 @@ class RunGroup:
         group = cls(folder)
         if Run.exists(folder) or (cls.exists(folder) and group.runs()):
             raise UserError(f"{folder} already contains runs; resume them, or choose another folder.")
-        group.folder.mkdir(parents=True, exist_ok=True)
+        create_folder(group.folder)
         write_json(group.folder / SEEDS, {"seeds": list(seeds), "config": experiment.to_mapping()})
         return group
 

@@ -20,14 +20,14 @@ def in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
     assert main(["train", "--network.widths", "48,32", "--epochs", "6", "--quiet", "--out", str(folder)]) == 0
     return folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def group(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "group"
     assert main(["train", *TINY, "--seeds", "0,1", "--quiet", "--out", str(folder)]) == 0

@@ -301,12 +301,34 @@ timer.daemon = True
 timer.start()
 sys.exit(main())
 """
-    for seconds in ("0.1", "0.3", "0.6"):
+    for seconds in ("0.1", "0.5"):
         command = [sys.executable, "-c", program]
         done = subprocess.run(command, input=seconds, capture_output=True, text=True, check=False, timeout=60)
         # If the interrupt met code that a library runs, Python itself ends by the signal: 130 to a shell.
         assert done.returncode in (130, -signal.SIGINT, 0), done.stderr
         assert done.stderr == ("hff: Interrupted.\n" if done.returncode else "")
+
+
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+class Interrupter:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+before = set(sys.modules)
+from hff.cli import main
+assert set(sys.modules) - before == {"hff", "hff.cli"}
+sys.meta_path.insert(0, Interrupter())
+sys.exit(main(["list", "methods"]))
+"""
+
+
+@pytest.mark.parametrize("module", ["hff.cli.command", "argparse", "hff.formatting", "hff.cli.listing"])
+def test_an_interrupt_during_the_imports_of_the_command_is_one_line(module: str) -> None:
+    """Nothing is imported before `main`, and it catches an interrupt from the first import on."""
+    command = [sys.executable, "-c", INTERRUPTED_IMPORT, module]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stderr, done.returncode) == ("hff: Interrupted.\n", 130)
 
 
 def test_a_closed_pipe_is_not_an_error() -> None:

@@ -13,12 +13,16 @@ Answer = Callable[[list[str]], Any]
 
 
 @pytest.mark.parametrize("name", methods)
-def test_train_eval_and_predict(name: str, answer: Answer, images: Path, tmp_path: Path) -> None:
+def test_train_eval_and_predict(
+    name: str, answer: Answer, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The picture of the curves has tests of its own.
+    monkeypatch.setattr("hff.training.curves.draw_curves", lambda run: None)
     flags = ["--network.widths", "24,16"]
     if methods[name].unsupported_reason(create_network("mlp", (1, 8, 8), 10, widths=(24, 16)), 10):
         flags = ["--network", "cnn", "--network.channels", "10,20"]
     out = str(tmp_path / "run")
-    budget = ["--epochs", "2", "--data.limit", "128"]
+    budget = ["--epochs", "1", "--data.limit", "128"]
     summary = answer(["train", "--method", name, *flags, *budget, "--out", out])
     assert summary["method"] == name
     measured = answer(["eval", out])

@@ -11,11 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
 from hff import __version__
-from hff.cli import VERBS, main
+from hff.cli import main
+from hff.cli.command import VERBS
 from hff.cli.output import program
 from hff.errors import UserError
 from hff.formatting import BARS
@@ -54,20 +56,21 @@ def test_version_and_no_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_train_help_shows_the_options_of_the_selected_parts_with_the_recipe_values(
+def test_the_batch_size_of_the_default_recipe_is_for_its_own_data(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    main(["train", "paper_mnist_cnn", "--help"])
+    main(["train", "--data", "folder", "--help"])
     shown = " ".join(capsys.readouterr().out.split())
-    assert "--method.temperature X tau in the scores" in shown
-    assert "--network.channels N,N output channels" in shown
-    assert "(32,64)" in shown
-    assert "(150)" in shown
-    assert "--network.widths" not in shown
-    main(["train", "--method", "backprop", "--help"])
-    shown = capsys.readouterr().out
-    assert "--method.head flatten|pool" in shown
-    assert "--method.temperature" not in shown
+    assert "mini-batch (8 to 128, depending on the number of training examples)" in shown
+    np.savez("table.npz", x=np.random.default_rng(0).normal(size=(100, 4)), y=np.arange(100) % 2)
+    command = ["train", "--data", "npz", "--data.path", "table.npz", "--epochs", "1", "--network.widths", "4"]
+    assert main(command) == 0
+    assert "The batch size for 72 examples is 8" in capsys.readouterr().out
+    assert yaml.safe_load(Path("runs/npz_mlp_hff-seed0/config.yaml").read_text())["batch_size"] == 8
+    assert main([*command, "--out", "large", "--batch-size", "64"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "batches of 64 are large for 72 examples" in shown
+    assert "The batch size for" not in shown
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from hff.methods.mono_forward import MonoForward
 from hff.networks import create_network
 from hff.paper import claimed
 from hff.training import Listener, Run
+from hff.training.run import write_json
 
 DIGITS = Experiment.from_mapping({"data": {"name": "digits", "limit": 200}}).data
 MLP = Selection("mlp", {"widths": (16, 12)})
@@ -228,6 +229,17 @@ def test_settings_are_read_as_written() -> None:
     for settings in (TINY, ComparisonSettings(DIGITS, seconds=5.0)):
         again = ComparisonSettings.from_mapping(json.loads(json.dumps(settings.to_mapping())))
         assert again.difference(settings) is None
+
+
+def test_a_batch_size_that_is_not_given_is_chosen_for_the_data(tmp_path: Path) -> None:
+    settings = replace(TINY, batch_size=None)
+    comparison = Comparison(tmp_path, settings, ["hff"])
+    assert comparison.settings.batch_size == comparison.entrants["hff"].experiment.training.batch_size == 16
+    write_json(tmp_path / SETTINGS, {"settings": comparison.settings.to_mapping(), "methods": ["hff"]})
+    # The same command resumes the comparison.
+    assert Comparison(tmp_path, settings, ["hff"]).settings == comparison.settings
+    with pytest.raises(UserError, match="a comparison with batch_size 16, not 64"):
+        Comparison(tmp_path, TINY, ["hff"])
 
 
 def test_methods_are_ranked_by_validation_accuracy() -> None:

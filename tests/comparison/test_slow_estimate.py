@@ -2,18 +2,19 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hff.bench.estimate import Estimate
 from hff.comparison import Comparison, ComparisonListener, ComparisonSettings
+from hff.comparison.figure import draw
 from hff.experiment import Experiment
 
 pytestmark = pytest.mark.slow
 
-METHODS = ["equilibrium_prop", "ff", "hff", "noprop_dt"]
 ATTEMPTS = 3
-"""Other programs on the machine may disturb an attempt."""
+"""Other programs on the machine may disturb an attempt, so most of them count."""
 
 
 class Clock(ComparisonListener):
@@ -26,14 +27,28 @@ class Clock(ComparisonListener):
         self.estimate, self.started = estimate, time.perf_counter()
 
 
-def test_the_estimate_is_true_within_a_third_and_measuring_memory_is_a_small_part(tmp_path: Path) -> None:
-    settings = ComparisonSettings(Experiment.from_mapping({}).data, epochs=5)
-    found = []
+@pytest.mark.parametrize(
+    ("methods", "budget"),
+    [
+        (["ff", "hff", "noprop_dt"], {"epochs": 3}),
+        # What does not depend on the budget takes most of the time.
+        (["backprop", "ff", "hff", "sff"], {"seconds": 0.3}),
+    ],
+)
+def test_the_estimate_is_true_within_a_third_and_measuring_memory_is_a_small_part(
+    methods: list[str], budget: dict[str, Any], tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib.figure")
+    settings = ComparisonSettings(Experiment.from_mapping({}).data, **budget)
+    found, good = [], 0
     for attempt in range(ATTEMPTS):
         clock = Clock()
-        Comparison(tmp_path / str(attempt), settings, METHODS, device="cpu").run(clock)
+        comparison = Comparison(tmp_path / str(attempt), settings, methods, device="cpu")
+        draw(comparison.run(clock), comparison.settings, comparison.folder)
         taken = time.perf_counter() - clock.started
         found.append((clock.estimate, taken))
-        if abs(clock.estimate.total - taken) < taken / 3 and clock.estimate.memory < taken / 3:
+        is_small = "seconds" in budget or clock.estimate.memory < taken / 3
+        good += abs(clock.estimate.total - taken) < taken / 3 and is_small
+        if good > ATTEMPTS // 2:
             return
     raise AssertionError(f"estimates and the seconds taken: {found}")

@@ -16,7 +16,7 @@ from hff.training import Listener, Run
 
 DATA = {"name": "digits", "limit": 100}
 TINY = Experiment.from_mapping(
-    {"data": DATA, "network": {"name": "mlp", "widths": [12, 10]}, "epochs": 3, "optimizer": "adam"}
+    {"data": DATA, "network": {"name": "mlp", "widths": [12, 10]}, "epochs": 3, "batch_size": 128}
 )
 
 
@@ -46,7 +46,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory, few_digits: DataSet) -> Pa
         # Measuring memory starts a process.
         patch.setattr("hff.comparison.compare.MemoryMeter.peak", lambda *_: 10**6)
         settings = ComparisonSettings(
-            Experiment.from_mapping({"data": DATA}).data, Selection("mlp", {"widths": (12, 10)}), epochs=1
+            Experiment.from_mapping({"data": DATA}).data,
+            Selection("mlp", {"widths": (12, 10)}),
+            epochs=1,
+            batch_size=128,
         )
         Comparison(folder / "comparison", settings, ["backprop", "mono_forward"]).run()
     return folder
@@ -63,3 +66,12 @@ def folder(trained: Path, tmp_path: Path) -> Iterator[Path]:
 def marker(tmp_path: Path) -> Path:
     """The file that payloads would write."""
     return tmp_path / "marker"
+
+
+@pytest.fixture
+def count(request: pytest.FixtureRequest) -> int:
+    """The number of mutations of a test, from its marker."""
+    marker = request.node.get_closest_marker("mutations")
+    assert marker is not None, "mark the test with the number of its mutations"
+    number: int = marker.args[0]
+    return number

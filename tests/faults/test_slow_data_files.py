@@ -70,44 +70,56 @@ def loads_the_same(name: str, original: DataSet) -> Read:
     return load_unchanged
 
 
+@pytest.mark.mutations(80)
 @pytest.mark.parametrize("file", [IDX_FILES[0], IDX_FILES[1], IDX_FILES[3]])
 @pytest.mark.parametrize("compressed", [False, True])
-def test_damage_to_published_idx_files_is_never_accepted(file: str, compressed: bool, tmp_path: Path) -> None:
+def test_damage_to_published_idx_files_is_never_accepted(
+    file: str, compressed: bool, tmp_path: Path, count: int
+) -> None:
     folder = tmp_path / "mnist"
     write_mnist(folder, train=20, compressed=compressed)
     publish("mnist", folder)
     original = load_data("mnist", data_dir=tmp_path)
     file = f"{file}.gz" if compressed else file
-    assert_harmless(damaged(folder, file, [loads_the_same("mnist", original)], 120, BYTES))
+    assert_harmless(damaged(folder, file, [loads_the_same("mnist", original)], count, BYTES))
 
 
+@pytest.mark.mutations(80)
 @pytest.mark.parametrize("file", [IDX_FILES[0], IDX_FILES[3]])
 @pytest.mark.parametrize("compressed", [False, True])
-def test_damage_to_other_idx_files_does_no_harm(file: str, compressed: bool, tmp_path: Path) -> None:
+def test_damage_to_other_idx_files_does_no_harm(
+    file: str, compressed: bool, tmp_path: Path, count: int
+) -> None:
     folder = tmp_path / "mnist"
     content = write_mnist(folder, train=20, compressed=compressed) and (
         gzip.decompress((folder / f"{file}.gz").read_bytes()) if compressed else (folder / file).read_bytes()
     )
     name, wrap = (f"{file}.gz", gzip.compress) if compressed else (file, bytes)
-    assert_harmless(damaged(folder, name, [loads("mnist")], 120, BYTES, inner=content, wrap=wrap))
+    assert_harmless(damaged(folder, name, [loads("mnist")], count, BYTES, inner=content, wrap=wrap))
 
 
+@pytest.mark.mutations(100)
 @pytest.mark.parametrize("file", CIFAR_FILES)
-def test_damage_to_published_cifar_files_is_never_accepted(file: str, tmp_path: Path, marker: Path) -> None:
+def test_damage_to_published_cifar_files_is_never_accepted(
+    file: str, tmp_path: Path, marker: Path, count: int
+) -> None:
     folder = tmp_path / FOLDERS["cifar10"]
     write_cifar10(folder)
     publish("cifar10", folder)
     original = load_data("cifar10", data_dir=tmp_path)
     kinds = (*BYTES, pickle_payload(marker))
-    assert_harmless(damaged(folder, file, [loads_the_same("cifar10", original)], 150, kinds), marker)
+    assert_harmless(damaged(folder, file, [loads_the_same("cifar10", original)], count, kinds), marker)
 
 
+@pytest.mark.mutations(150)
 @pytest.mark.parametrize("file", CIFAR_FILES)
-def test_damage_to_other_cifar_files_does_no_harm(file: str, tmp_path: Path, marker: Path) -> None:
+def test_damage_to_other_cifar_files_does_no_harm(
+    file: str, tmp_path: Path, marker: Path, count: int
+) -> None:
     folder = tmp_path / FOLDERS["cifar10"]
     write_cifar10(folder)
     kinds = (*BYTES, *3 * (pickle_payload(marker),))
-    assert_harmless(damaged(folder, file, [loads("cifar10")], 250, kinds), marker)
+    assert_harmless(damaged(folder, file, [loads("cifar10")], count, kinds), marker)
 
 
 class Payload:
@@ -140,14 +152,16 @@ def own(tmp_path: Path) -> Path:
     return tmp_path / "own"
 
 
+@pytest.mark.mutations(200)
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_damage_to_an_npz_file_does_no_harm(save: Any, own: Path) -> None:
+def test_damage_to_an_npz_file_does_no_harm(save: Any, own: Path, count: int) -> None:
     save(own / "own.npz", **np.load(own / "own.npz"))
-    assert_harmless(damaged(own, "own.npz", [load_npz], 300, BYTES))
+    assert_harmless(damaged(own, "own.npz", [load_npz], count, BYTES))
 
 
+@pytest.mark.mutations(120)
 @pytest.mark.parametrize("member", ["x.npy", "y.npy", "y_test.npy", "classes.npy"])
-def test_damage_inside_an_npz_file_does_no_harm(member: str, own: Path) -> None:
+def test_damage_inside_an_npz_file_does_no_harm(member: str, own: Path, count: int) -> None:
     """The archive is intact, with the right checksums, and one of its arrays is damaged."""
     with zipfile.ZipFile(own / "own.npz") as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
@@ -161,14 +175,14 @@ def test_damage_inside_an_npz_file_does_no_harm(member: str, own: Path) -> None:
 
     header = members[member][:128]
     content = members[member][128:]
-    cases = damaged(own, "own.npz", [load_npz], 100, BYTES, inner=members[member], wrap=wrap)
+    cases = damaged(own, "own.npz", [load_npz], count // 2, BYTES, inner=members[member], wrap=wrap)
     assert_harmless(cases)
     # The header is a dictionary in the syntax of Python.
     cases = damaged(
         own,
         "own.npz",
         [load_npz],
-        100,
+        count // 2,
         TEXT,
         inner=header[10:],
         wrap=lambda h: wrap(header[:10] + h + content),
@@ -176,11 +190,12 @@ def test_damage_inside_an_npz_file_does_no_harm(member: str, own: Path) -> None:
     assert_harmless(cases)
 
 
-def test_a_pickle_inside_an_npz_file_is_not_run(own: Path, marker: Path) -> None:
+@pytest.mark.mutations(120)
+def test_a_pickle_inside_an_npz_file_is_not_run(own: Path, marker: Path, count: int) -> None:
     arrays = dict(np.load(own / "own.npz"))
     for name in ("x", "y", "classes"):
         payload = np.array([Payload(marker)] * 3, dtype=object)
         np.savez(own / "own.npz", **{**arrays, name: payload})
-        assert_harmless(damaged(own, "own.npz", [load_npz], 40, BYTES), marker)
+        assert_harmless(damaged(own, "own.npz", [load_npz], count // 4, BYTES), marker)
     (own / "own.npz").write_bytes(pickle.dumps(Payload(marker)))
-    assert_harmless(damaged(own, "own.npz", [load_npz], 60, (pickle_payload(marker),)), marker)
+    assert_harmless(damaged(own, "own.npz", [load_npz], count // 4, (pickle_payload(marker),)), marker)

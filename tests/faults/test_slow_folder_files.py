@@ -36,7 +36,8 @@ def train_group(folder: Path) -> None:
         group.train(device="cpu")
 
 
-@pytest.mark.parametrize(("file", "count"), [("seeds.json", 250), ("seed-1/summary.json", 150)])
+@pytest.mark.mutations(120)
+@pytest.mark.parametrize("file", ["seeds.json", "seed-1/summary.json"])
 def test_damage_to_a_group_of_seeds_does_no_harm(file: str, count: int, folder: Path) -> None:
     reads = [seeds, experiment, train_group]
     assert_harmless(damaged(folder / "group", file, reads, count, TEXT))
@@ -49,7 +50,8 @@ def comparison(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder / "comparison"
 
 
-@pytest.mark.parametrize(("file", "count"), [(SETTINGS, 300), (OLD_SETTINGS, 200)])
+@pytest.mark.mutations(150)
+@pytest.mark.parametrize("file", [SETTINGS, OLD_SETTINGS])
 def test_damage_to_the_settings_of_a_comparison_does_no_harm(file: str, count: int, comparison: Path) -> None:
     if file == OLD_SETTINGS:
         saved = json.loads((comparison / SETTINGS).read_text())
@@ -63,8 +65,9 @@ def test_damage_to_the_settings_of_a_comparison_does_no_harm(file: str, count: i
     assert_harmless(damaged(comparison, file, [open_it], count, TEXT))
 
 
+@pytest.mark.mutations(100)
 @pytest.mark.parametrize("file", ["cost.json", "summary.json", "eval-test.json", "checkpoint.safetensors"])
-def test_damage_to_the_results_of_a_comparison_does_no_harm(file: str, comparison: Path) -> None:
+def test_damage_to_the_results_of_a_comparison_does_no_harm(file: str, comparison: Path, count: int) -> None:
     opened = Comparison.open(comparison, device="cpu")
 
     def show_results(folder: Path) -> None:
@@ -81,16 +84,17 @@ def test_damage_to_the_results_of_a_comparison_does_no_harm(file: str, compariso
         assert opened.run()
 
     reads = [show_results, show_results, show_results, estimate, run_again]
-    assert_harmless(damaged(comparison, f"backprop/{file}", reads, 150, TEXT))
+    assert_harmless(damaged(comparison, f"backprop/{file}", reads, count, TEXT))
 
 
 def read_recipe(folder: Path) -> None:
     Experiment.from_mapping(recipes.read(str(folder / "mine.yaml")))
 
 
+@pytest.mark.mutations(120)
 @pytest.mark.parametrize("name", ["digits", "cifar10_cwconv", "paper_cifar10_vgg11", "mnist_ffcm"])
-def test_a_damaged_recipe_does_no_harm(name: str, tmp_path: Path, marker: Path) -> None:
+def test_a_damaged_recipe_does_no_harm(name: str, tmp_path: Path, marker: Path, count: int) -> None:
     (tmp_path / "recipe").mkdir()
     shutil.copy(Path(recipes.__file__).with_name(f"{name}.yaml"), tmp_path / "recipe" / "mine.yaml")
     kinds = (*TEXT, yaml_payload(marker))
-    assert_harmless(damaged(tmp_path / "recipe", "mine.yaml", [read_recipe], 200, kinds), marker)
+    assert_harmless(damaged(tmp_path / "recipe", "mine.yaml", [read_recipe], count, kinds), marker)

@@ -38,7 +38,8 @@ def resumed(run: Run, data: DataSet) -> None:
         return
 
 
-def test_a_damaged_checkpoint_is_never_accepted(folder: Path, few_digits: DataSet) -> None:
+@pytest.mark.mutations(900)
+def test_a_damaged_checkpoint_is_never_accepted(folder: Path, few_digits: DataSet, count: int) -> None:
     folder /= "stopped"
     tensors, state = checkpoint.load(folder / CHECKPOINT)
 
@@ -62,10 +63,11 @@ def test_a_damaged_checkpoint_is_never_accepted(folder: Path, few_digits: DataSe
         resumed(Run(folder), few_digits)
 
     reads = [load, load, load, load, position, load_and_build, resume_it]
-    assert_harmless(damaged(folder, CHECKPOINT, reads, 1500, BYTES))
+    assert_harmless(damaged(folder, CHECKPOINT, reads, count, BYTES))
 
 
-def test_checkpoints_without_a_checksum_do_no_harm(folder: Path, few_digits: DataSet) -> None:
+@pytest.mark.mutations(200)
+def test_checkpoints_without_a_checksum_do_no_harm(folder: Path, few_digits: DataSet, count: int) -> None:
     """Those of version 0.1.0. Damage to their weights cannot be noticed, only damage to their structure."""
     folder /= "stopped"
     tensors, state = checkpoint.load(folder / CHECKPOINT)
@@ -83,12 +85,15 @@ def test_checkpoints_without_a_checksum_do_no_harm(folder: Path, few_digits: Dat
         return len(damaged_header).to_bytes(8, "little") + damaged_header + old[8 + header :]
 
     reads = [resume_it, load]
-    assert_harmless(damaged(folder, CHECKPOINT, reads, 150, BYTES, inner=old))
+    assert_harmless(damaged(folder, CHECKPOINT, reads, count // 2, BYTES, inner=old))
     inner = old[8 : 8 + header]
-    assert_harmless(damaged(folder, CHECKPOINT, reads, 250, TEXT, inner=inner, wrap=with_tensors))
+    assert_harmless(damaged(folder, CHECKPOINT, reads, count // 2, TEXT, inner=inner, wrap=with_tensors))
 
 
-def test_a_damaged_state_with_the_right_checksum_does_no_harm(folder: Path, few_digits: DataSet) -> None:
+@pytest.mark.mutations(150)
+def test_a_damaged_state_with_the_right_checksum_does_no_harm(
+    folder: Path, few_digits: DataSet, count: int
+) -> None:
     folder /= "stopped"
     tensors, state = checkpoint.load(folder / CHECKPOINT)
 
@@ -104,11 +109,12 @@ def test_a_damaged_state_with_the_right_checksum_does_no_harm(folder: Path, few_
         resumed(Run(folder), few_digits)
 
     inner = json.dumps(state).encode()
-    cases = damaged(folder, CHECKPOINT, [position, resume_it], 250, TEXT, inner=inner, wrap=wrap)
+    cases = damaged(folder, CHECKPOINT, [position, resume_it], count, TEXT, inner=inner, wrap=wrap)
     assert_harmless(cases)
 
 
-def test_a_damaged_config_does_no_harm(folder: Path, few_digits: DataSet, marker: Path) -> None:
+@pytest.mark.mutations(250)
+def test_a_damaged_config_does_no_harm(folder: Path, few_digits: DataSet, marker: Path, count: int) -> None:
     def experiment(folder: Path) -> None:
         Experiment.from_run(Run.open(folder))
 
@@ -123,10 +129,11 @@ def test_a_damaged_config_does_no_harm(folder: Path, few_digits: DataSet, marker
 
     reads = [experiment, load, resume_it, evaluate]
     kinds = (*TEXT, yaml_payload(marker))
-    assert_harmless(damaged(folder / "stopped", "config.yaml", reads, 400, kinds), marker)
+    assert_harmless(damaged(folder / "stopped", "config.yaml", reads, count, kinds), marker)
 
 
-def test_damaged_data_facts_do_no_harm(folder: Path, few_digits: DataSet) -> None:
+@pytest.mark.mutations(200)
+def test_damaged_data_facts_do_no_harm(folder: Path, few_digits: DataSet, count: int) -> None:
     def facts(folder: Path) -> None:
         run = Run.open(folder)
         assert run.classes
@@ -138,14 +145,15 @@ def test_damaged_data_facts_do_no_harm(folder: Path, few_digits: DataSet) -> Non
     def evaluate(folder: Path) -> None:
         evaluate_run(Run.open(folder), "test", data=few_digits, device="cpu")
 
-    cases = damaged(folder / "finished", "data.json", [facts, facts, load, evaluate], 400, TEXT)
+    cases = damaged(folder / "finished", "data.json", [facts, facts, load, evaluate], count, TEXT)
     assert_harmless(cases)
 
 
+@pytest.mark.mutations(100)
 @pytest.mark.parametrize(
     "file", ["summary.json", "eval-test.json", "cost.json", "failure.json", "environment.json"]
 )
-def test_damaged_results_do_no_harm(file: str, folder: Path, few_digits: DataSet) -> None:
+def test_damaged_results_do_no_harm(file: str, folder: Path, few_digits: DataSet, count: int) -> None:
     def results(folder: Path) -> None:
         run = Run.open(folder)
         run.summary()
@@ -159,10 +167,11 @@ def test_damaged_results_do_no_harm(file: str, folder: Path, few_digits: DataSet
     def add_cost(folder: Path) -> None:
         Run.open(folder).add_cost({"peak_memory": 1})
 
-    assert_harmless(damaged(folder / "finished", file, [results, resume_it, add_cost], 200, TEXT))
+    assert_harmless(damaged(folder / "finished", file, [results, resume_it, add_cost], count, TEXT))
 
 
-def test_a_damaged_calibration_does_no_harm(folder: Path, few_digits: DataSet) -> None:
+@pytest.mark.mutations(150)
+def test_a_damaged_calibration_does_no_harm(folder: Path, few_digits: DataSet, count: int) -> None:
     inputs = few_digits.train.fetch(torch.arange(2))
 
     def predict_two(folder: Path) -> None:
@@ -171,11 +180,12 @@ def test_a_damaged_calibration_does_no_harm(folder: Path, few_digits: DataSet) -
     def evaluate(folder: Path) -> None:
         evaluate_run(Run.open(folder), "test", data=few_digits, device="cpu")
 
-    cases = damaged(folder / "finished", "calibration.json", [predict_two, evaluate], 300, TEXT)
+    cases = damaged(folder / "finished", "calibration.json", [predict_two, evaluate], count, TEXT)
     assert_harmless(cases)
 
 
-def test_damaged_thresholds_of_early_exit_do_no_harm(folder: Path, few_digits: DataSet) -> None:
+@pytest.mark.mutations(100)
+def test_damaged_thresholds_of_early_exit_do_no_harm(folder: Path, few_digits: DataSet, count: int) -> None:
     thresholds = EarlyExit({0: 0.9}, {0: 1.5}, Guarantee(0.02, 0.05, 480, 1, 4))
     Run.open(folder / "finished").save_early_exit(thresholds)
     x = few_digits.preprocessing(few_digits.train.fetch(torch.arange(2)))
@@ -183,15 +193,16 @@ def test_damaged_thresholds_of_early_exit_do_no_harm(folder: Path, few_digits: D
     def predict_two(folder: Path) -> None:
         assert len(load_method(folder).predict(x, early_exit=True)) == 2
 
-    assert_harmless(damaged(folder / "finished", "early-exit.json", [predict_two], 300, TEXT))
+    assert_harmless(damaged(folder / "finished", "early-exit.json", [predict_two], count, TEXT))
 
 
-def test_damaged_metrics_do_no_harm(folder: Path, few_digits: DataSet) -> None:
+@pytest.mark.mutations(200)
+def test_damaged_metrics_do_no_harm(folder: Path, few_digits: DataSet, count: int) -> None:
     def metrics(folder: Path) -> None:
         accuracy_curves(Run.open(folder).metrics())
 
     def resume_it(folder: Path) -> None:
         resumed(Run.open(folder), few_digits)
 
-    cases = damaged(folder / "stopped", "metrics.jsonl", [metrics, metrics, resume_it], 400, TEXT)
+    cases = damaged(folder / "stopped", "metrics.jsonl", [metrics, metrics, resume_it], count, TEXT)
     assert_harmless(cases)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mutations import BYTES, TEXT, Mutation, mutate
 from worker import LARGEST_GROWTH, MEMORY_LIMIT, failures
 
 from hff.errors import UserError
@@ -62,17 +61,3 @@ def test_the_first_case_is_named_that_never_returns(monkeypatch: pytest.MonkeyPa
     assert failures([("a", lambda: None), ("b", hang_in_c)], seconds=0.5) == [
         "b: the process ended with status 9"
     ]
-
-
-@pytest.mark.parametrize("mutations", [BYTES, TEXT])
-def test_mutations_depend_on_the_seed_only_and_always_change_something(
-    mutations: tuple[Mutation, ...],
-) -> None:
-    content = b'{"name": "x", "size": [1, 2], "more": {"a": 1.5}}\nepochs: 3\nseed: 4\n' * 3
-    damaged = [mutate(content, seed, mutations) for seed in range(500)]
-    assert damaged == [mutate(content, seed, mutations) for seed in range(500)]
-    assert all(changed != content for _, changed in damaged)
-    assert {name for names, _ in damaged for name in names.split("+")} == {
-        mutation.__name__ for mutation in mutations
-    }
-    assert len({changed for _, changed in damaged}) > 400

@@ -12,7 +12,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from hff.data import load_data
 from hff.errors import UserError
+from hff.experiment import Experiment
+from hff.run_group import RunGroup
 from hff.training import Run, checkpoint
 
 TENSORS = {
@@ -114,10 +117,35 @@ def test_a_state_that_is_nested_too_deeply_is_refused(path: Path) -> None:
     ],
 )
 def test_the_file_is_synced_before_the_rename_and_the_folder_after_it(
-    write: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write: Callable[[Path], None], tmp_path: Path, calls: list[str]
 ) -> None:
+    write(tmp_path / "file")
+    assert calls == ["sync file.partial", "rename file.partial", f"sync {tmp_path.name}"]
+
+
+@pytest.mark.parametrize(
+    "create",
+    [
+        lambda folder: Run(folder).lock.__enter__(),
+        lambda folder: Run(folder).save_failure("It failed."),
+        lambda folder: Run(folder).add_cost({}),
+        lambda folder: Run.create(folder, {}, load_data("digits")),
+        lambda folder: RunGroup.create(folder, Experiment.from_mapping({}), [0]),
+    ],
+)
+def test_the_parent_of_a_new_folder_is_synced_after_it_is_created(
+    create: Callable[[Path], None], tmp_path: Path, calls: list[str]
+) -> None:
+    create(tmp_path / "runs" / "new")
+    assert calls[:4] == ["create runs", f"sync {tmp_path.name}", "create new", "sync runs"]
+    assert not any(call.startswith("create") for call in calls[4:])
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is created, synced and renamed, in order."""
     calls: list[str] = []
-    sync, replace = os.fsync, Path.replace
+    sync, replace, mkdir = os.fsync, Path.replace, os.mkdir
 
     def fsync(handle: int) -> None:
         calls.append(f"sync {Path(os.readlink(f'/proc/self/fd/{handle}')).name}")
@@ -127,10 +155,14 @@ def test_the_file_is_synced_before_the_rename_and_the_folder_after_it(
         calls.append(f"rename {self.name}")
         return replace(self, target)
 
+    def create(path: Path, *options: Any) -> None:
+        mkdir(path, *options)
+        calls.append(f"create {Path(path).name}")
+
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(Path, "replace", rename)
-    write(tmp_path / "file")
-    assert calls == ["sync file.partial", "rename file.partial", f"sync {tmp_path.name}"]
+    monkeypatch.setattr(os, "mkdir", create)
+    return calls
 
 
 def test_a_full_disk_is_an_error_of_the_system_and_keeps_the_last_checkpoint(

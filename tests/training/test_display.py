@@ -63,6 +63,19 @@ def test_a_stream_that_is_not_a_terminal_gets_lines() -> None:
     assert second.startswith("epoch 3/15")
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_batch_size_that_was_chosen_is_shown_with_the_data(terminal: bool, digits: DataSet) -> None:
+    stream = io.StringIO()
+    stream.isatty = lambda: terminal  # type: ignore[method-assign]
+    with display("runs/x", stream=stream) as listener:
+        listener.batch_size_chosen(32)
+        listener.data_loaded(digits, ["Beware."])
+    warning, chosen = stream.getvalue().rstrip().splitlines()[-2:]
+    assert warning == "Warning: Beware."
+    expected = f"The batch size for {len(digits.train):,} examples is 32 (--batch-size sets another)."
+    assert chosen == expected
+
+
 def test_quiet_prints_nothing() -> None:
     stream = io.StringIO()
     with display("runs/x", quiet=True, stream=stream) as listener:

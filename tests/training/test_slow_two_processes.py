@@ -39,7 +39,7 @@ class StopTheFirstMethod(ComparisonListener):
 def experiment(epochs: int) -> Experiment:
     data = {"name": "digits", "limit": 100}
     network = {"name": "mlp", "widths": [16, 16]}
-    return Experiment.from_mapping({"data": data, "network": network, "epochs": epochs})
+    return Experiment.from_mapping({"data": data, "network": network, "epochs": epochs, "batch_size": 128})
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def start_group(folder: Path, stopped: bool) -> None:
 
 def start_comparison(folder: Path, stopped: bool) -> None:
     tiny = experiment(EPOCHS // 2)
-    settings = ComparisonSettings(tiny.data, tiny.network, epochs=EPOCHS // 2)
+    settings = ComparisonSettings(tiny.data, tiny.network, epochs=EPOCHS // 2, batch_size=128)
     comparison = Comparison(folder, settings, ["backprop", "mono_forward"], device="cpu")
     comparison.run(StopTheFirstMethod() if stopped else None)
 

@@ -30,9 +30,10 @@ def test_from_a_folder_of_photographs_to_predictions_in_four_commands(shell: She
     write_photographs(shell.folder / "new", 5, seed=1)
     # The first guess of a user fails with the command that works.
     refused = shell.run("hff train photos", code=2)
-    trained = shell.run(suggested(refused, "train") + " --epochs 12 --batch-size 8")
+    trained = shell.run(suggested(refused, "train"))
     assert "80 images in 2 classes" in trained
     assert "scaled to 64x64 pixels" in " ".join(trained.split())
+    assert "The batch size for 57 examples is 8 (--batch-size sets another)." in trained
     assert "folder_cnn_hff" in trained
     evaluated = shell.run(suggested(trained, "eval"))
     assert re.search(r"class +samples +precision +recall +F1", evaluated)

@@ -17,9 +17,9 @@ from hff.bench.cost import (
     training_steps,
 )
 from hff.bench.memory import STEPS, is_out_of_memory
+from hff.device import wait_for
 from hff.experiment import Experiment
 from hff.methods import Stage
-from hff.training.device import wait_for
 from hff.training.plan import RECORDS
 
 PREDICTIONS = 250

@@ -4,11 +4,21 @@ import argparse
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hff.cli.flags import add_field, add_part, fetch_data, refuse_settings, scan_arguments, settings_in
+from hff.cli.flags import (
+    CHOSEN_BATCH_SIZE,
+    add_field,
+    add_part,
+    fetch_data,
+    refuse_settings,
+    scan_arguments,
+    settings_in,
+)
 from hff.cli.output import output_width, program, write, write_json
 from hff.cli.parsing import Parser, UsageError, configuring
 from hff.errors import UserError
@@ -76,7 +86,11 @@ def flags_of(scanned: Mapping[str, str]) -> Parser:
     run.add_argument("--budget", metavar="TIME", help=text)
     run.add_argument("--out", type=Path, metavar="DIR", help="folder (named after the settings, in runs/)")
     run.add_argument("--resume", type=Path, metavar="DIR", help="resume a comparison")
-    defaults = {"epochs": "if given, instead of --budget", "learning_rate": "what each method declares"}
+    defaults = {
+        "epochs": "if given, instead of --budget",
+        "batch_size": CHOSEN_BATCH_SIZE,
+        "learning_rate": "what each method declares",
+    }
     for field in (*SCALARS, *fields_of(Settings)):
         if field.name in ("seed", *TRAINING):
             add_field(run, field, field.name, defaults.get(field.name, field.default))
@@ -106,7 +120,7 @@ def settings_of(given: argparse.Namespace) -> "ComparisonSettings":
         network=experiment.network if "network" in flags else None,
         seconds=None if "epochs" in flags else seconds(budget),
         epochs=training.epochs if "epochs" in flags else None,
-        batch_size=training.batch_size,
+        batch_size=training.batch_size if "batch_size" in flags else None,
         learning_rate=training.learning_rate if "learning_rate" in flags else None,
         seed=experiment.seed,
     )
@@ -130,6 +144,9 @@ def default_folder(settings: "ComparisonSettings") -> Path:
 def _run(comparison: "Comparison", quiet: bool) -> "list[MethodResult]":
     from hff.cli.progress import ComparisonDisplay
 
+    with suppress(ImportError):
+        # Needed for the figure. It takes a second, which is not part of the estimate if it is spent before.
+        import_module("matplotlib.figure")
     try:
         if quiet:
             return comparison.run()

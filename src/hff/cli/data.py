@@ -1,24 +1,30 @@
-"""`hff data`: list the data sets with their locations, download one, or write sample images."""
+"""`hff data`: list the data sets with their locations, download one, or write sample data."""
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from hff.cli.output import program, write, write_json, write_table
-from hff.cli.parsing import Parser, UsageError
+from hff.cli.parsing import Parser, UsageError, configuring
 from hff.errors import unknown
 
 ACTIONS = ("list", "get", "samples")
+USES = {
+    "scans": ("Classify them", "predict RUN"),
+    "labeled": ("Evaluate a run on them", "eval RUN --data.path"),
+    "photos": ("Train on them", "train --data folder --data.path"),
+    "wine.npz": ("Train on them", "train --data npz --data.path"),
+}
+"""What the samples are for, and the command, which ends with their path."""
 
 
 def main(argv: Sequence[str]) -> None:
     parser = Parser(
-        "data", "List the data sets with their locations, download the files of one, or write sample images."
+        "data", "List the data sets with their locations, download the files of one, or write sample data."
     )
     parser.add_argument("action", metavar="list|get|samples", help="what to do")
-    parser.add_argument(
-        "name", nargs="?", metavar="NAME", help="the data set to get, or the folder for the samples (scans)"
-    )
+    text = "the data set to get; or the samples to write: scans, labeled, photos or wine.npz (scans)"
+    parser.add_argument("name", nargs="?", metavar="NAME", help=text)
     parser.add_machine_flags(device=False)
     given = parser.read(argv)
     if given is None:
@@ -53,14 +59,17 @@ def _list(data_dir: Path | None, as_json: bool) -> None:
         write_table(header, rows, paths=("path",))
 
 
-def _samples(folder: str, as_json: bool) -> None:
-    from hff.data.samples import copy_samples
+def _samples(name: str, as_json: bool) -> None:
+    from hff.data.samples import write_samples
 
-    path = copy_samples(folder)
+    with configuring():
+        path = write_samples(name)
     if as_json:
-        write_json({"path": str(path), "files": sorted(file.name for file in path.iterdir())})
+        files = [path, *path.rglob("*")]
+        write_json({"path": str(path), "files": sorted(str(file) for file in files if file.is_file())})
     else:
-        write(f"The sample images are in {path}. Classify them with: {program()} predict RUN {path}")
+        purpose, command = USES[name]
+        write(f"The samples are in {path}. {purpose} with:\n  {program()} {command} {path}")
 
 
 def _get(name: str, data_dir: Path | None, as_json: bool) -> None:

@@ -18,6 +18,12 @@ ALLOWED_WITH_RESUME = frozenset({"resume", "device", "data_dir", "json", "quiet"
 """Flags that do not change the settings of a run. (The recipe has its own check.)"""
 
 
+LONGEST_FLAG = 78
+"""The longest line of a flag and its values in the help."""
+CHOSEN_BATCH_SIZE = "8 to 128, depending on the number of training examples"
+"""What the help shows as the batch size if none is given."""
+
+
 def scan_arguments(argv: Sequence[str]) -> dict[str, str]:
     """The values of all flags, and the recipe under "recipe".
 
@@ -44,9 +50,12 @@ def add_field(group: argparse._ArgumentGroup, field: "Field", key: str, value: A
     """Adds the flag of a setting. The help ends with its value in parentheses."""
     from hff.config import shown
 
-    text = f"{field.help.removesuffix('.')} ({shown(value)})".strip().replace("%", "%%")
-    flag = "--" + key.replace("_", "-")
-    group.add_argument(flag, dest=key, metavar=metavar(field.type), default=argparse.SUPPRESS, help=text)
+    flag, values, text = "--" + key.replace("_", "-"), metavar(field.type), field.help.removesuffix(".")
+    if len(f"  {flag} {values}") > LONGEST_FLAG:
+        # argparse does not wrap the values, so they move to the text.
+        text, values = f"{text}: {values.replace('|', ', ')}", "NAME"
+    text = f"{text} ({shown(value)})".strip().replace("%", "%%")
+    group.add_argument(flag, dest=key, metavar=values, default=argparse.SUPPRESS, help=text)
 
 
 def add_part(parser: Parser, part: str, selected: "Selection") -> None:

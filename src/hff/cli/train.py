@@ -8,7 +8,15 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hff.cli.flags import add_field, add_part, fetch_data, refuse_settings, scan_arguments, settings_in
+from hff.cli.flags import (
+    CHOSEN_BATCH_SIZE,
+    add_field,
+    add_part,
+    fetch_data,
+    refuse_settings,
+    scan_arguments,
+    settings_in,
+)
 from hff.cli.output import program, write, write_json, write_table
 from hff.cli.parsing import Parser, UsageError, configuring
 from hff.errors import UserError
@@ -38,6 +46,8 @@ def main(argv: Sequence[str]) -> None:
         if "recipe" not in scanned and "--data" in scanned:
             # The network of the default recipe is for digits; the data set knows which one suits it.
             recipe["network"] = {"name": datasets.find(scanned["--data"]).network}
+            # So is its batch size; without it, one is chosen for the data.
+            recipe.pop("batch_size", None)
         named = {part: {"name": scanned[f"--{part}"]} for part in PARTS if f"--{part}" in scanned}
         parser = flags_of(Experiment.from_mapping(overridden(recipe, named)))
         given = parser.read(argv)
@@ -88,7 +98,10 @@ def flags_of(experiment: "Experiment") -> Parser:
         add_field(run, field, field.name, getattr(experiment, field.name))
     training = parser.add_argument_group("training")
     for field in fields_of(Settings):
-        add_field(training, field, field.name, getattr(experiment.training, field.name))
+        value = getattr(experiment.training, field.name)
+        if field.name == "batch_size" and experiment.chooses_batch_size:
+            value = CHOSEN_BATCH_SIZE
+        add_field(training, field, field.name, value)
     for part in PARTS:
         add_part(parser, part, getattr(experiment, part))
     return parser

@@ -20,13 +20,17 @@ from hff.files import read_json
 from hff.methods import methods
 from hff.trained import evaluate_run
 from hff.training import Listener, Run, pick_device
-from hff.training.checkpoint import write_atomically
+from hff.training.checkpoint import create_folder, write_atomically
 from hff.training.lock import FolderInUse, FolderLock
 from hff.training.run import write_json
 
 SETTINGS, OLD_SETTINGS = "settings.json", "terms.json"
 """Version 0.1.0 saved the settings in terms.json, under the key "terms"."""
 TABLE, PAGE, FIGURE = "comparison.csv", "comparison.md", "comparison.png"
+
+
+METHOD_SECONDS, FIGURE_SECONDS = 0.4, 0.7
+"""What does not depend on the budget: the files and the scales of a method, and drawing the figure."""
 
 
 class ComparisonListener:
@@ -85,6 +89,7 @@ class Comparison:
         self.data = load_data(data.name, data_dir=data_dir, seed=settings.seed, **data.options)
         if self.data.validation is None:
             raise UserError("A comparison ranks on validation examples; set data.validation above 0.")
+        self.settings = settings = settings.for_data(self.data)
         self.entrants, self.unsupported = find_entrants(
             settings, names, self.data.in_shape, len(self.data.classes)
         )
@@ -113,7 +118,7 @@ class Comparison:
             return self._run(listener or ComparisonListener())
 
     def _run(self, listener: ComparisonListener) -> list[MethodResult]:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        create_folder(self.folder)
         saved = {"settings": self.settings.to_mapping(), "methods": self.names}
         write_json(self.folder / SETTINGS, saved)
         listener.measuring(len(self.entrants))
@@ -149,6 +154,9 @@ class Comparison:
             if not self._is_trained(name):
                 at = self.run_of(name).position()
                 total += estimate(entrant, self.costs.get(name), **sizes, spent=at.spent, seen=at.samples)
+                total += Estimate(evaluation=METHOD_SECONDS)
+        if total.total:
+            total += Estimate(evaluation=FIGURE_SECONDS)
         return total + Estimate(memory=self._memory_seconds(meter))
 
     def _memory_seconds(self, meter: MemoryMeter) -> float:

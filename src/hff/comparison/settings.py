@@ -1,14 +1,16 @@
 """The settings that all methods of a comparison share."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from hff.config import shown, to_builtin
+from hff.data import DataSet
 from hff.errors import UserError
 from hff.experiment import Experiment, Selection, select
 from hff.files import is_positive, is_size, optional
 from hff.methods import methods
+from hff.training.advice import suitable_batch_size
 
 SHARES = 100
 """Epochs of a training with a time budget. They only determine how its stages share the time."""
@@ -37,7 +39,7 @@ class ComparisonSettings:
             support MLPs.
         seconds: training time of each method; None if `epochs` is given.
         epochs: epochs of each method; None if `seconds` is given.
-        batch_size: samples in a mini-batch.
+        batch_size: samples in a mini-batch; None to choose it from the size of the training split.
         learning_rate: the learning rate of all methods; None for the one that each method declares.
         seed: seed of all random numbers.
     """
@@ -46,7 +48,7 @@ class ComparisonSettings:
     network: Selection | None = None
     seconds: float | None = None
     epochs: int | None = None
-    batch_size: int = 128
+    batch_size: int | None = None
     learning_rate: float | None = None
     seed: int = 0
 
@@ -70,6 +72,12 @@ class ComparisonSettings:
         """The budget of each method, such as "60s" or "5epochs"."""
         return f"{self.seconds:g}s" if self.seconds is not None else f"{self.epochs}epochs"
 
+    def for_data(self, data: DataSet) -> "ComparisonSettings":
+        """The same settings, with a batch size that suits the data if none is given."""
+        if self.batch_size is not None:
+            return self
+        return replace(self, batch_size=suitable_batch_size(len(data.train)))
+
     def experiment(self, method: str, network: Selection) -> Experiment:
         """The training of one method."""
         return Experiment.from_mapping(
@@ -79,7 +87,7 @@ class ComparisonSettings:
                 "data": {"name": self.data.name, **self.data.options},
                 "epochs": SHARES if self.epochs is None else self.epochs,
                 "seconds": self.seconds,
-                "batch_size": self.batch_size,
+                **({} if self.batch_size is None else {"batch_size": self.batch_size}),
                 "learning_rate": self.learning_rate or methods.find(method).info.learning_rate,
                 "optimizer": "adam",
                 "lr_schedule": "cosine",
@@ -88,8 +96,13 @@ class ComparisonSettings:
         )
 
     def difference(self, other: "ComparisonSettings") -> str | None:
-        """The first setting that differs, in words; None if all are equal."""
+        """The first setting that differs, in words; None if all are equal.
+
+        A batch size that is not given is chosen from the data, so it does not differ.
+        """
         mine, theirs = self._flat(), other._flat()
+        if None in (self.batch_size, other.batch_size):
+            del mine["batch_size"], theirs["batch_size"]
         for key in {**mine, **theirs}:
             if mine.get(key) != theirs.get(key):
                 return f"{key} {shown(mine.get(key))}, not {shown(theirs.get(key))}"

@@ -1,6 +1,7 @@
 """Mini-batches of an epoch, which are the same if the epoch is resumed in the middle."""
 
 from collections.abc import Iterator
+from numbers import Integral
 from typing import Self
 
 import torch
@@ -11,7 +12,7 @@ from hff.data.augmentation import DRAWS, Augmentation
 from hff.data.examples import Examples
 from hff.data.preprocessing import Preprocessing
 from hff.data.splits import balanced_order
-from hff.errors import UserError
+from hff.errors import UserError, quoted
 from hff.randomness import Key, permutation, uniform
 
 
@@ -42,8 +43,8 @@ class Batches:
         views: int = 1,
         balanced: bool = False,
     ) -> None:
-        if batch_size < 1:
-            raise UserError(f"The batch size must be at least 1, not {batch_size}.")
+        if not _is_whole(batch_size) or batch_size < 1:
+            raise UserError(f"The batch size must be a whole number of at least 1, not {quoted(batch_size)}.")
         if drop_last and len(examples) < batch_size:
             raise UserError(
                 f"{len(examples)} examples do not fill a batch of {batch_size}; use smaller batches."
@@ -97,3 +98,8 @@ class Batches:
             purpose = ("augmentation", view) if view else ("augmentation",)
             draws = uniform(sample, DRAWS, *self.key, epoch, *purpose)
         return self.preprocessing(self.augmentation(stored, draws, self.preprocessing.size))
+
+
+def _is_whole(number: object) -> bool:
+    # The numbers of NumPy count as well.
+    return isinstance(number, Integral) and not isinstance(number, bool)

@@ -16,7 +16,7 @@ from hff.data.preprocessing import Preprocessing
 from hff.data.raw import CARVED, GIVEN, RawData
 from hff.data.splits import carve_validation
 from hff.data.statistics import brightness_range, channel_statistics, fingerprint, refuse_huge_values
-from hff.errors import UserError
+from hff.errors import UserError, quoted, require, require_seed
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,8 @@ class DataSet:
             seed: the seed that both depend on.
             balanced: draw every class equally often; samples of rare classes are repeated.
         """
+        require_seed(seed)
+        require(isinstance(epoch, int), f"epoch must be a whole number of type int, not {quoted(epoch)}.")
         batches = Batches(
             self.train, self.preprocessing, batch_size, (seed, 0), self.augmentation, balanced=balanced
         )

@@ -10,6 +10,7 @@ from torch import Tensor
 from hff import functional
 from hff.batch import Batch
 from hff.data import Batches, DataSet
+from hff.device import pick_device
 from hff.evaluation.accuracy import evaluation_mode, is_scored
 from hff.methods import Method
 from hff.randomness import permutation
@@ -53,7 +54,7 @@ def calibrate(
     Without a validation split, the training split is used, and the probabilities are too high. At most
     `MAX_SAMPLES` random samples are used. Moves the method to the device and restores its training mode.
     """
-    device = torch.device(device)
+    device = pick_device(device)
     examples = data.train if data.validation is None else data.validation
     # A random subset, because the examples may be sorted by class.
     chosen = permutation(len(examples), "scale")[:MAX_SAMPLES].sort().values

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hff import functional
 from hff.data import Batches, DataSet, Examples
+from hff.device import pick_device
 from hff.errors import UserError, require, unknown
 from hff.evaluation.accuracy import evaluation_mode, hits, is_scored
 from hff.evaluation.calibration import Calibration, calibrate
@@ -115,11 +116,11 @@ def evaluate(
         method: the method.
         data: the data set.
         split: the split to evaluate on; "all" is all splits together, for data that was not trained on.
-        device: the device to compute on.
+        device: the device to compute on; "auto" is the fastest one.
         batch_size: the number of samples in a batch.
         calibration: the scales of the layers. By default, they are fitted with `calibrate`.
     """
-    device = torch.device(device)
+    device = pick_device(device)
     require(isinstance(method, Method), f"evaluate takes a method, such as load_method(run), not {method!r}.")
     require(isinstance(data, DataSet), f"evaluate takes a DataSet, such as load_data('mnist'), not {data!r}.")
     method.check_data(data.in_shape, len(data.classes), data.name)

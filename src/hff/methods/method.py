@@ -15,6 +15,7 @@ from hff.methods.early_exit import EarlyExit, NarrowingScores, chosen_exit, firs
 from hff.methods.info import MethodInfo as MethodInfo
 from hff.methods.info import ParameterSet as ParameterSet
 from hff.methods.info import Stage as Stage
+from hff.methods.input_check import check_inputs_of_layer_scores
 from hff.methods.modes import prediction_mode
 from hff.networks import AffineBlock, Block, Network, Shape
 from hff.randomness import seed_of
@@ -54,6 +55,10 @@ class Method(nn.Module):
     best_layer: Tensor
     _entered: "Stage | None" = None
     """The stage whose modes the blocks have; None if they were changed since."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        check_inputs_of_layer_scores(cls)
 
     def __init__(
         self,
@@ -332,6 +337,9 @@ class Method(nn.Module):
                 f"Layer {max(wanted)} of {self.info.title} has no scores; choose another read_out."
             )
         return self.combine_scores(found)
+
+
+check_inputs_of_layer_scores(Method)
 
 
 def group_name(layer: int) -> str:

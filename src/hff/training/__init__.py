@@ -1,6 +1,6 @@
 """One training step, the loop around it, and the record of a run."""
 
-from hff.training.device import pick_device
+from hff.device import pick_device
 from hff.training.fit import fit
 from hff.training.listener import Listener, TrainingProgress
 from hff.training.run import Run

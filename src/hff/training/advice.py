@@ -8,6 +8,22 @@ from hff.training.settings import Settings
 FEW_STEPS = 8
 """An epoch with fewer training steps gets a warning."""
 
+ENOUGH_STEPS = 10
+"""The number of training steps per epoch that a batch size is chosen for."""
+
+BATCH_SIZES = (128, 64, 32, 16, 8)
+"""The sizes to choose from."""
+
+
+def suitable_batch_size(samples: int) -> int:
+    """The largest batch size with enough steps per epoch for this number of training examples."""
+    return next((size for size in BATCH_SIZES if _steps(samples, size) >= ENOUGH_STEPS), BATCH_SIZES[-1])
+
+
+def _steps(samples: int, batch_size: int) -> int:
+    """The number of training steps per epoch."""
+    return -(-samples // batch_size)
+
 
 def warnings_before(method: Method, data: DataSet, settings: Settings) -> list[str]:
     """What to know before training the method on the data, one sentence each."""
@@ -29,10 +45,10 @@ def _network_warnings(method: Method, data: DataSet) -> list[str]:
 def _batch_warnings(data: DataSet, settings: Settings) -> list[str]:
     """A sentence if the batches are so large that an epoch has only a few training steps."""
     samples, size = len(data.train), settings.batch_size
-    smaller = 2 ** max(3, (samples // FEW_STEPS).bit_length() - 1)
+    smaller = suitable_batch_size(samples)
     if samples >= FEW_STEPS * size or size <= smaller or settings.seconds is not None:
         return []
-    steps = -(-samples // size) * settings.epochs
+    steps = _steps(samples, size) * settings.epochs
     return [
         f"The training takes only {steps} steps, because batches of {size} are "
         f"large for {samples} examples; use smaller ones (--batch-size {smaller}) or more epochs."

@@ -32,6 +32,15 @@ class _Damaged(ValueError):
     """The content of a checkpoint does not match its checksum."""
 
 
+def create_folder(folder: Path) -> None:
+    """Creates a folder and its parents. A folder that gets a new one is synced, so no crash undoes it."""
+    if not folder.is_dir():
+        if not folder.parent.exists():
+            create_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        _sync_folder(folder.parent)
+
+
 def write_atomically(path: Path, content: str) -> None:
     """Replaces a text file in one step: a reader sees the old text or the new one, even after a crash."""
     partial = path.with_name(path.name + ".partial")

@@ -64,9 +64,13 @@ class LineDisplay(Listener):
     def __init__(self, title: str, stream: TextIO) -> None:
         self.title = title
         self.stream = stream
+        self.batch_size: int | None = None
+
+    def batch_size_chosen(self, batch_size: int) -> None:
+        self.batch_size = batch_size
 
     def data_loaded(self, data: DataSet, warnings: Sequence[str]) -> None:
-        self._write(data.describe(warnings) + "\n")
+        self._write(described(data, warnings, self.batch_size) + "\n")
 
     def started(self, layers: int, parameters: int, resumed_at: str | None) -> None:
         self._write(title_line(self.title, layers, parameters, resumed_at))
@@ -93,6 +97,7 @@ class LiveDisplay(Listener):
 
         self.title = title
         self.console = console
+        self.batch_size: int | None = None
         self.progress: TrainingProgress | None = None
         self.record: dict[str, Any] = {}
         self.losses: dict[str, float] = {}
@@ -108,8 +113,12 @@ class LiveDisplay(Listener):
     def __exit__(self, *exception: object) -> None:
         self.live.stop()
 
+    def batch_size_chosen(self, batch_size: int) -> None:
+        self.batch_size = batch_size
+
     def data_loaded(self, data: DataSet, warnings: Sequence[str]) -> None:
-        self.console.print(data.describe(warnings) + "\n", highlight=False, markup=False, soft_wrap=True)
+        text = described(data, warnings, self.batch_size)
+        self.console.print(text + "\n", highlight=False, markup=False, soft_wrap=True)
 
     def started(self, layers: int, parameters: int, resumed_at: str | None) -> None:
         self.console.print(title_line(self.title, layers, parameters, resumed_at), highlight=False)
@@ -173,6 +182,15 @@ class BarDisplay(LiveDisplay):
         bar = Table.grid(padding=(0, 2))
         bar.add_row(self.title, ProgressBar(total=total, completed=done, width=30), where, left)
         return Group(bar)
+
+
+def described(data: DataSet, warnings: Sequence[str], batch_size: int | None) -> str:
+    """The data before a training, and the batch size if it was chosen for the data."""
+    text = data.describe(warnings)
+    if batch_size is None:
+        return text
+    chosen = f"The batch size for {len(data.train):,} examples is {batch_size}"
+    return f"{text}\n{chosen} (--batch-size sets another)."
 
 
 def title_line(title: str, layers: int, parameters: int, resumed_at: str | None) -> str:

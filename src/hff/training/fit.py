@@ -17,12 +17,12 @@ from torch import Tensor
 from hff.batch import Batch
 from hff.data import Augmentation, Batches, DataSet
 from hff.data.prefetch import prefetched
+from hff.device import pick_device, wait_for
 from hff.errors import UserError, quoted, require, require_seed
 from hff.evaluation import layer_accuracy
 from hff.methods import Method, Stage
 from hff.methods.method import group_layer
 from hff.training.advice import warnings_before
-from hff.training.device import pick_device, wait_for
 from hff.training.display import default_display
 from hff.training.feature_cache import FeatureCache
 from hff.training.listener import Listener, TrainingProgress

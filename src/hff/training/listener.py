@@ -28,6 +28,9 @@ class TrainingProgress:
 class Listener:
     """Receives the events of a training. The methods do nothing; a display overrides those it needs."""
 
+    def batch_size_chosen(self, batch_size: int) -> None:
+        """No batch size is given, and this one was chosen for the data that `data_loaded` will show."""
+
     def data_loaded(self, data: DataSet, warnings: Sequence[str]) -> None:
         """A new training is about to start on this data; the warnings say why it may disappoint."""
 

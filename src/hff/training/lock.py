@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import Self
 
 from hff.errors import UserError
+from hff.training.checkpoint import create_folder
 
 fcntl: ModuleType | None
 try:
@@ -34,7 +35,7 @@ class FolderLock:
 
     def __enter__(self) -> Self:
         if self._depth == 0 and fcntl is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            create_folder(self.folder)
             while not self._acquire():
                 continue
         self._depth += 1

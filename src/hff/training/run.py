@@ -76,7 +76,7 @@ class Run:
         if cls.exists(folder):
             raise UserError(f"{folder} already contains a run; resume it, or choose another folder.")
         run = cls(folder)
-        run.folder.mkdir(parents=True, exist_ok=True)
+        checkpoint.create_folder(run.folder)
         facts = {
             "name": data.name,
             "classes": data.classes,
@@ -232,7 +232,7 @@ class Run:
 
     def add_cost(self, cost: Mapping[str, Any]) -> None:
         """Adds measured time or memory. The run need not have started."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        checkpoint.create_folder(self.folder)
         self._write(COST, {**self.cost(), **cost})
 
     def failure(self) -> str | None:
@@ -242,7 +242,7 @@ class Run:
 
     def save_failure(self, reason: str) -> None:
         """Records that the training failed, in one sentence."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        checkpoint.create_folder(self.folder)
         self._write(FAILURE, {"reason": reason})
 
     def save(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:

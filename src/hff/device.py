@@ -2,16 +2,19 @@
 
 import torch
 
-from hff.errors import UserError
+from hff.errors import UserError, quoted
 
 
-def pick_device(name: str = "auto") -> torch.device:
+def pick_device(device: torch.device | str = "auto") -> torch.device:
     """The device of this name; auto selects the fastest one available."""
-    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    name = str(device)
+    available = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
     if name == "auto":
         name = next(kind for kind in ("cuda", "mps", "cpu") if available[kind])
-    if not available.get(name.partition(":")[0], False):
-        raise UserError(f"Device {name!r} is not available here; choose auto or cpu.")
+    kind, _, number = name.partition(":")
+    count = available.get(kind, 0)
+    if not count or number not in ("", *map(str, range(count))):
+        raise UserError(f"Device {quoted(device)} is not available here; choose auto or cpu.")
     return torch.device(name)
 
 
