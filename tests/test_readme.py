@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from hff.bench import BenchResult
 from hff.cli import main
+from hff.cli.bench import ALLOWED
 from hff.comparison import Comparison, ComparisonSettings, MethodResult
 from hff.comparison.entrants import find_entrants
 from hff.config import fields_of, shown
@@ -138,6 +140,11 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> list[Experiment]:
         def run(self, listener: Any = None) -> list[MethodResult]:
             return []
 
+    def measured(given: Any, options: Any) -> BenchResult:
+        assert set(options) - {"report"} <= set(ALLOWED[given.kind])
+        return BenchResult(given.kind, ())
+
+    monkeypatch.setattr("hff.cli.bench._run", measured)
     monkeypatch.setattr("hff.comparison.Comparison", Planned)
     monkeypatch.setattr("hff.experiment.train", begin)
     monkeypatch.setattr("hff.run_group.train", begin)
@@ -147,7 +154,7 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> list[Experiment]:
 
 def test_the_pages_contain_commands_of_every_verb() -> None:
     verbs = {command.argv[0] for command in COMMANDS}
-    assert verbs == {"train", "eval", "predict", "compare", "list", "data"}
+    assert verbs == {"train", "eval", "predict", "compare", "bench", "list", "data"}
     assert len(COMMANDS) > 30
 
 

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from hff.bench.cost import Task, interleaved
 from hff.data import DataSet
+from hff.device import wait_for
 from hff.evaluation import EarlyExit, ExitEvaluation, Split, evaluate_exit
 from hff.evaluation.evaluate import examples_of
 from hff.methods import Method
 from hff.randomness import permutation
 from hff.trained import early_exit_of, evaluation_data, load_method
 from hff.training import Run, pick_device
-from hff.training.device import wait_for
 
 BATCH_SIZES = (1, 256)
 ROUNDS = 9
