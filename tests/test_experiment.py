@@ -26,6 +26,7 @@ def test_the_default_experiment_is_hff_on_digits() -> None:
 def test_a_part_given_by_name_takes_default_options() -> None:
     assert Experiment.from_mapping({"method": "backprop"}).method.options == {
         "head": "flatten",
+        "checkpointing": False,
         "read_out": "last",
     }
 

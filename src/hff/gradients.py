@@ -102,7 +102,12 @@ def project(h: Tensor, gradient: Tensor, eps: float = 1e-6) -> Tensor:
     return tangential.masked_fill_(norm <= eps, 0)
 
 
-def activation(name: str, activity: Tensor, gradient: Tensor) -> Tensor:
-    """The gradient of an activation in `SLOPES`, from its value and the gradient of it [...]."""
+def activation(name: str, activity: Tensor, gradient: Tensor, *, in_place: bool = False) -> Tensor:
+    """The gradient of an activation in `SLOPES`, from its value and the gradient of it [...].
+
+    With `in_place`, the memory of the gradient may be used for the result.
+    """
+    if in_place and name == "relu" and gradient.stride() == activity.stride():
+        return aten.threshold_backward.grad_input(gradient, activity, 0, grad_input=gradient)  # type: ignore[no-any-return]
     slope = SLOPES[name]
     return gradient if slope is None else slope(gradient, activity)

@@ -186,7 +186,12 @@ def test_selecting_another_method_drops_the_options_of_the_recipe(answer: Answer
     summary = answer(["train", "mine.yaml", "--method", "backprop"])
     assert summary["run"] == "runs/digits_mlp_backprop-seed0"
     config = yaml.safe_load(Path(summary["run"], "config.yaml").read_text())
-    assert config["method"] == {"name": "backprop", "head": "flatten", "read_out": "last"}
+    assert config["method"] == {
+        "name": "backprop",
+        "head": "flatten",
+        "checkpointing": False,
+        "read_out": "last",
+    }
     assert config["network"]["widths"] == [8]
 
 

@@ -162,3 +162,40 @@ def test_gradients_add_up_as_those_of_autograd() -> None:
     for parameter, first in zip(method.parameters(), once, strict=True):
         torch.testing.assert_close(parameter.grad, 2 * first)
     assert isinstance(method.heads[0], nn.Identity)
+
+
+@pytest.mark.parametrize("name", ["hff", "mono_forward", "simcnn", "sff", "ff", "local_errors"])
+@pytest.mark.parametrize(
+    "network",
+    [{}, {"pool": 1}, {"pool": 3}, {"activation": "leaky_relu"}, {"activation": "tanh"}, {"dropout": 0.3}],
+    ids=str,
+)
+def test_convolutions_are_bit_identical_to_autograd(name: str, network: dict[str, Any]) -> None:
+    states = []
+    for closed_form in (True, False):
+        table = create_network("cnn", (3, 12, 12), 5, channels=(4, 6), **network)
+        method = create_method(name, table, 5)
+        trainer = Trainer(method, Settings(closed_form=closed_form))
+        for number in range(2):
+            trainer.step(random_batch((3, 12, 12), 5, 8, step=number, views=method.views))
+        states.append(method.state_dict())
+    torch.testing.assert_close(*states, rtol=0, atol=0)
+
+
+def test_convolutions_are_recorded_where_the_features_are_the_activity(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recorded: list[int] = []
+    original = LocalMethod._recorded_step
+
+    def counted(self: LocalMethod, layer: int, *others: Any) -> Any:
+        recorded.append(layer)
+        return original(self, layer, *others)
+
+    monkeypatch.setattr(LocalMethod, "_recorded_step", counted)
+    for options, expected in (({}, [0, 1]), ({"norm": "batch"}, []), ({"activation": "gelu"}, [])):
+        recorded.clear()
+        table = create_network("cnn", (3, 12, 12), 5, channels=(4, 6), **options)
+        step_images = random_batch((3, 12, 12), 5, 8)
+        Trainer(create_method("hff", table, 5)).step(step_images)
+        assert recorded == expected

@@ -189,3 +189,17 @@ def test_affine_in_evaluation_is_true_where_the_preactivation_is_affine(norm: st
     f = block.preactivation
     curvature = (f(a + b) - f(a) - f(b) + f(torch.zeros_like(a))).abs().max()
     assert (curvature < 1e-10) == block.affine_in_evaluation
+
+
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu", "hard_tanh", "identity", "tanh", "gelu"])
+def test_pooling_before_the_activation_changes_no_bit(activation: str) -> None:
+    torch.manual_seed(0)
+    block = AffineRow("conv", 4, activation=activation, pool=Pool(2, 2)).build((3, 8, 8))
+    found = []
+    for activity in (block.activity, lambda x: block.pooled(block.activate(block.preactivation(x)))):
+        block.zero_grad()
+        out = activity(torch.ones(2, 3, 8, 8).cumsum(3))
+        out.square().sum().backward()
+        found.append((out.detach(), block.affine.weight.grad.clone()))
+    torch.testing.assert_close(*found, rtol=0, atol=0)
+    assert block.pools_first == (activation not in ("tanh", "gelu"))

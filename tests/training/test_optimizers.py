@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from hff.batch import Batch
 from hff.errors import UserError
-from hff.methods import Method, MethodInfo, ParameterSet, Stage
+from hff.methods import Method, MethodInfo, ParameterSet, Stage, create_method
 from hff.networks import create_network
-from hff.training import Settings
+from hff.training import Settings, Trainer
 from hff.training.optimizers import Optimizers
 
 
@@ -146,3 +147,53 @@ def test_a_state_that_does_not_fit_is_refused(
     again = Optimizers(method, method.stages(1)[0], Settings())
     with pytest.raises(UserError, match=f"The checkpoint does not fit the optimizer: .*{words}"):
         again.load_state({key: value for key, value in changed.items() if value is not None})
+
+
+@pytest.mark.parametrize("kind", ["adam", "adamw"])
+def test_the_lean_step_is_that_of_torch_bit_for_bit(kind: str, method: Method) -> None:
+    affine = method.block(1).affine
+    copies = [p.detach().clone().requires_grad_() for p in (affine.weight, affine.bias)]
+    torch_groups = [
+        {"params": [copies[0]], "lr": 1.0, "weight_decay": 0.5},
+        {"params": [copies[1]], "lr": 0.1, "weight_decay": 0.0},
+    ]
+    chosen = torch.optim.Adam if kind == "adam" else torch.optim.AdamW
+    reference = chosen(torch_groups, fused=True)
+    optimizers = Optimizers(method, method.stages(1)[0], Settings(optimizer=kind, weight_decay=0.5))
+    for number in range(3):
+        for own, copy in zip((affine.weight, affine.bias), copies, strict=True):
+            own.grad = torch.full_like(own, 0.1 + number)
+            copy.grad = own.grad.clone()
+        optimizers.step("block1", 0.1)
+        reference.step()
+    assert torch.equal(affine.weight, copies[0])
+    assert torch.equal(affine.bias, copies[1])
+
+
+def test_sets_with_equal_settings_share_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    kernel = torch._fused_adam_
+
+    def counted(parameters: list[Tensor], *others: object, **options: object) -> None:
+        calls.append(len(parameters))
+        kernel(parameters, *others, **options)
+
+    monkeypatch.setattr(torch, "_fused_adam_", counted)
+    hff = create_method("hff", create_network("mlp", (3,), 2, widths=(4,)), 2)
+    Trainer(hff).step(Batch(torch.randn(5, 3), torch.tensor([0, 1, 0, 1, 1])))
+    assert calls == [3]
+
+
+def test_state_gets_the_memory_format_of_its_parameter() -> None:
+    network = create_network("cnn", (3, 8, 8), 2, channels=(4,))
+    first, second = (Trainer(create_method("backprop", network, 2)) for _ in range(2))
+    batch = Batch(torch.randn(5, 3, 8, 8), torch.tensor([0, 1, 0, 1, 1]))
+    first.step(batch)
+    stored = {key: value.contiguous().clone() for key, value in first.optimizers.state().items()}
+    second.optimizers.load_state(stored)
+    second.method.load_state_dict(first.method.state_dict())
+    for trainer in (first, second):
+        trainer.step(batch)
+    torch.testing.assert_close(first.method.state_dict(), second.method.state_dict(), rtol=0, atol=0)
+    weight = first.method.affine_block(0).affine.weight
+    assert weight.is_contiguous(memory_format=torch.channels_last)

@@ -158,6 +158,11 @@ class HFF(LocalMethod):
             scores, batch.y, self.temperature, lse=self.lse, scale_margin=self._scales_margin(layer)
         )
 
+    def judges_activity(self, layer: int) -> bool:
+        # The features of a pooled map are what is left after dropout.
+        kept = not self._uses_pooled_map(layer) or self.block(layer).dropout.p == 0
+        return kept and self.loss_on == "post" and type(self).features is HFF.features
+
     def has_loss_gradient(self, layer: int) -> bool:
         return isinstance(self.heads[layer], nn.Identity)
 

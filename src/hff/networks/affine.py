@@ -1,7 +1,8 @@
 """Affine layers: a convolution or a linear map with norm, activation, pooling and dropout."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +13,8 @@ from torch import Tensor, nn
 from hff import gradients
 from hff.errors import UserError, unknown
 from hff.networks.block import Block, Row, Shape, TooSmall
+from hff.networks.recording import Pool as Pool
+from hff.networks.recording import Recording
 
 Activation = Literal[
     "relu", "leaky_relu", "gelu", "tanh", "hard_tanh", "sigmoid", "sin", "abs", "step", "triangle", "identity"
@@ -37,20 +40,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 WITHOUT_GRADIENT = frozenset({"step"})
 COMMUTE_WITH_MAX = frozenset({"relu", "leaky_relu", "hard_tanh", "identity"})
 """Activations that never decrease and do not round, so that they can follow max-pooling."""
-
-
-@dataclass(frozen=True)
-class Pool:
-    """A pooling window."""
-
-    size: int
-    stride: int
-    padding: int = 0
-    kind: Literal["max", "average"] = "max"
-
-    def __call__(self, h: Tensor) -> Tensor:
-        pool = F.max_pool2d if self.kind == "max" else F.avg_pool2d
-        return pool(h, self.size, self.stride, self.padding)
 
 
 @dataclass(frozen=True)
@@ -109,6 +98,7 @@ class AffineBlock(Block):
         unpadded = (self.affine_in_shape[0], *(n - 2 * _mirrored(row) for n in self.affine_in_shape[1:]))
         places = {"input": unpadded, "preactivation": self.map_shape, "output": self.out_shape}
         self.norm = _make_norm(row, places[row.norm_at])
+        self._recording: Recording | None = None
 
     @property
     def affine_in_evaluation(self) -> bool:
@@ -130,11 +120,16 @@ class AffineBlock(Block):
 
     def preactivation(self, x: Tensor) -> Tensor:
         """The output of the affine map: [B, *in_shape] -> [B, *map_shape] (Eq. 3)."""
-        return self.normalize(self.affine(self.affine_input(x)))
+        inputs = self.affine_input(x)
+        if self._recording is not None:
+            self._recording.inputs = inputs
+        return self.normalize(self.affine(inputs))
 
     def activate(self, f: Tensor) -> Tensor:
         """The activity before pooling: [B, *map_shape] -> [B, *map_shape] (Eq. 4)."""
         h: Tensor = self.activation(f)
+        if self._recording is not None:
+            self._recording.activity = h
         return h if self.row.power == 1 else _raised(h, self.row.power)
 
     def pooled(self, h: Tensor) -> Tensor:
@@ -148,6 +143,8 @@ class AffineBlock(Block):
         """
         if not self.pools_first:
             return self.pooled(self.activate(f))
+        if self._recording is not None:
+            return self.activate(self._recording.pooled(f, self.row.pool))
         return self._normed("output", self.activate(self._pool(f)))
 
     def output_from(self, f: Tensor) -> Tensor:
@@ -171,17 +168,56 @@ class AffineBlock(Block):
         """The output before dropout, for losses that use every unit: [B, *in_shape] -> [B, *out_shape]."""
         return self.pooled_activity(self.preactivation(x))
 
-    def has_closed_form(self, preactivation: bool = False) -> bool:
-        """Whether `set_gradients` is all that autograd would do: a linear map and a known activation.
+    @contextmanager
+    def recorded(self) -> Iterator[Recording]:
+        """Records what the backward pass of `activity` needs, for a block with `has_closed_form`."""
+        self._recording = Recording()
+        try:
+            yield self._recording
+        finally:
+            self._recording = None
+
+    def backward(self, recording: Recording, gradient: Tensor) -> None:
+        """Adds to `.grad` of the affine map, from the gradient of the activity, whose memory is used again.
+
+        The kernels are those of autograd, but no more than the input and the output of the block and one
+        gradient are alive at the same time.
+        """
+        gradient = recording.backward(gradient, self.row.activation)
+        affine = self.affine
+        if isinstance(affine, nn.Linear):
+            self.set_gradients(recording.inputs, gradient)
+            return
+        _, weight, bias = torch.ops.aten.convolution_backward(
+            gradient,
+            recording.inputs,
+            affine.weight,
+            None if affine.bias is None else affine.bias.shape,
+            affine.stride,
+            affine.padding,
+            affine.dilation,
+            False,
+            (0, 0),
+            affine.groups,
+            (False, True, affine.bias is not None),
+        )
+        add_gradient(affine.weight, weight)
+        if affine.bias is not None:
+            add_gradient(affine.bias, bias)
+
+    def has_closed_form(self, preactivation: bool = False, *, kind: type[nn.Module] = nn.Linear) -> bool:
+        """Whether `set_gradients` or `backward` is all that autograd would do: a known activation, no norm.
 
         Args:
             preactivation: whether the gradient is that of the preactivation, so that any activation will do.
+            kind: the kind of affine map.
         """
         row, affine = self.row, self.affine
         return (
-            type(affine) is nn.Linear
+            type(affine) is kind
             and row.norm == "none"
             and (preactivation or (row.activation in gradients.SLOPES and row.power == 1))
+            and (row.pool is None or kind is nn.Linear or self.pools_first)
             and affine.weight.requires_grad
             and (affine.bias is None or affine.bias.requires_grad)
             and not (affine._forward_hooks or affine._forward_pre_hooks or affine._backward_hooks)

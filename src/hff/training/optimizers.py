@@ -87,6 +87,7 @@ class Optimizers:
         """The inverse of `state`. Entries of groups that are frozen in this stage are ignored."""
         parameters = {name: parameter for parameter, name in self._names.items()}
         expected = self._quantities()
+        loaded: dict[str, set[str]] = {}
         for key, value in state.items():
             group, _, rest = key.partition("/")
             if group not in self._optimizers:
@@ -105,10 +106,10 @@ class Optimizers:
                 # The kernels expect the memory format of the parameter; checkpoints are contiguous.
                 value = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
             optimizer.state[parameter][quantity] = value.to(parameter.device) if on_device else value
-        for group, optimizer in self._optimizers.items():
-            for parameter, quantities in optimizer.state.items():
-                if missing := expected - quantities.keys():
-                    raise _misfit(f"{group}/{self._names[parameter]}/{min(missing)} is missing")
+            loaded.setdefault(f"{group}/{name}", set()).add(quantity)
+        for place, quantities in loaded.items():
+            if missing := expected - quantities:
+                raise _misfit(f"{place}/{min(missing)} is missing")
 
     def _quantities(self) -> frozenset[str]:
         """What the optimizer stores for each parameter that it has updated."""

@@ -62,7 +62,7 @@ class LocalMethod(Method):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        changed = {"features", "scores", "loss"} & vars(cls).keys()
+        changed = {"features", "scores", "loss", "layer_step"} & vars(cls).keys()
         if changed and "has_loss_gradient" not in vars(cls):
             cls.has_loss_gradient = _has_no_loss_gradient  # type: ignore[method-assign]
 
@@ -129,11 +129,40 @@ class LocalMethod(Method):
             steps = self._closed_form_steps([layer], h, batch)
             _, loss = next(steps)
             return loss, _returned(steps)
+        block = self.blocks[layer]
+        if (
+            self.closed_form
+            and isinstance(block, AffineBlock)
+            and block.has_closed_form(kind=nn.Conv2d)
+            and self.judges_activity(layer)
+            and not torch.is_autocast_enabled(h.device.type)
+        ):
+            return self._recorded_step(layer, block, h, batch)
         features = self.features(layer, h)
         loss = self.loss(layer, features, batch)
         loss.backward()
         with torch.no_grad():
             return loss.detach(), self.next_input(layer, features.detach(), h)
+
+    def judges_activity(self, layer: int) -> bool:
+        """Whether the features of a layer are what the activation of its block returns, and nothing else."""
+        return type(self).features is Method.features
+
+    def _recorded_step(
+        self, layer: int, block: AffineBlock, h: Tensor, batch: Batch
+    ) -> tuple[Tensor, Tensor]:
+        """The same as `layer_step`, bit for bit: autograd for the loss only, which takes less memory."""
+        with torch.no_grad(), block.recorded() as recording:
+            features = self.features(layer, h)
+        assert features is recording.activity
+        features = features.detach().requires_grad_()
+        loss = self.loss(layer, features, batch)
+        loss.backward()
+        gradient, features.grad = features.grad, None
+        assert gradient is not None
+        with torch.no_grad():
+            block.backward(recording, gradient)
+            return loss.detach(), self.next_input(layer, recording.activity, h)
 
     def train_blocks(
         self, h: Tensor, batch: Batch, stage: Stage, depth: int

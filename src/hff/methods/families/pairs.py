@@ -83,6 +83,9 @@ class PairMethod(LocalMethod):
         """The activity [N, *out_shape] of a block for its input [N, *in_shape]."""
         return self.block(layer).activity(functional.unit_power(h) if self.hides_length else h)
 
+    def judges_activity(self, layer: int) -> bool:
+        return type(self).features is PairMethod.features
+
     def loss(self, layer: int, features: Tensor, batch: Batch) -> Tensor:
         return self.pair_loss(layer, *self.goodness(layer, features).chunk(2))
 
