@@ -38,11 +38,35 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def hff(python: Path, folder: Path, *argv: str) -> str:
     """What a command prints; it must succeed."""
+    (printed,) = hff_commands(python, folder, argv)
+    return printed
+
+
+def hff_commands(python: Path, folder: Path, *commands: tuple[str, ...]) -> list[str]:
+    """What each command prints. All run in one process, because importing torch takes most of the time."""
     done = subprocess.run(
-        [python, "-m", "hff", *argv], cwd=folder, capture_output=True, text=True, check=False
+        [python, "-c", IN_ONE_PROCESS, json.dumps(commands)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    printed: list[str] = json.loads(done.stdout)
+    return printed
+
+
+IN_ONE_PROCESS = """
+import contextlib, io, json, sys
+from hff.cli import main
+if __name__ == "__main__":
+    printed = []
+    for argv in json.loads(sys.argv[1]):
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            assert main(argv) == 0, argv
+        printed.append(output.getvalue())
+    print(json.dumps(printed))
+"""
 
 
 def test_the_rule_and_the_network_are_short() -> None:
@@ -52,25 +76,29 @@ def test_the_rule_and_the_network_are_short() -> None:
 
 
 def test_a_method_and_a_network_of_another_package_work_in_every_verb(python: Path, tmp_path: Path) -> None:
-    listed = json.loads(hff(python, tmp_path, "list", "methods", "--json"))
-    assert "ridge" in {each["name"] for each in listed}
-    listed = json.loads(hff(python, tmp_path, "list", "networks", "--json"))
-    assert "funnel" in {each["name"] for each in listed}
-    assert "--method.penalty" in hff(python, tmp_path, "train", "--method", "ridge", "--help")
-
-    flags = ("--method", "ridge", "--method.penalty", "1e-5", "--network", "funnel", "--network.first", "256")
-    hff(python, tmp_path, "train", *flags, "--epochs", "8", "--out", "run", "--quiet")
-    result = json.loads(hff(python, tmp_path, "eval", "run", "--json"))
-    assert result["accuracy"] > 0.8
-    assert len(result["layers"]) == 3
-
     image = np.random.default_rng(0).integers(256, size=(8, 8), dtype=np.uint8)
     Image.fromarray(image).save(tmp_path / "digit.png")
-    (prediction,) = json.loads(hff(python, tmp_path, "predict", "run", "digit.png", "--json"))["predictions"]
+    flags = ("--method", "ridge", "--method.penalty", "1e-5", "--network", "funnel", "--network.first", "256")
+    known, tables, help_text, _, evaluated, predicted, compared = hff_commands(
+        python,
+        tmp_path,
+        ("list", "methods", "--json"),
+        ("list", "networks", "--json"),
+        ("train", "--method", "ridge", "--help"),
+        ("train", *flags, "--epochs", "8", "--out", "run", "--quiet"),
+        ("eval", "run", "--json"),
+        ("predict", "run", "digit.png", "--json"),
+        ("compare", "--methods", "ridge,hff", "--network", "funnel", "--epochs", "8", "--json"),
+    )
+    assert "ridge" in {each["name"] for each in json.loads(known)}
+    assert "funnel" in {each["name"] for each in json.loads(tables)}
+    assert "--method.penalty" in help_text
+    result = json.loads(evaluated)
+    assert result["accuracy"] > 0.8
+    assert len(result["layers"]) == 3
+    (prediction,) = json.loads(predicted)["predictions"]
     assert len(prediction["layers"]) == 3
-
-    compared = ("compare", "--methods", "ridge,hff", "--network", "funnel", "--epochs", "15", "--json")
-    rows = json.loads(hff(python, tmp_path, *compared))["results"]
+    rows = json.loads(compared)["results"]
     assert {row["method"] for row in rows} == {"ridge", "hff"}
     assert {row["method"]: row["test_accuracy"] > 50 for row in rows} == {"ridge": True, "hff": True}
 

@@ -1,14 +1,13 @@
 """Every recipe takes a training step at its full size, and the default recipe learns."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from hff.bench.cost import random_batch
+from hff.cli import main
 from hff.data import datasets
 from hff.experiment import Experiment
 from hff.recipes import read, recipes
@@ -32,12 +31,9 @@ def test_one_training_step_at_full_size(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_default_recipe_learns_digits(tmp_path: Path) -> None:
-    hff = [sys.executable, "-m", "hff"]
-    subprocess.run([*hff, "train", "--quiet"], cwd=tmp_path, check=True)
-    answer = subprocess.run(
-        [*hff, "eval", "runs/digits-seed0", "--json"], cwd=tmp_path, check=True, capture_output=True
-    )
-    measured = json.loads(answer.stdout)
+def test_the_default_recipe_learns_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--quiet", "--out", str(tmp_path / "run")]) == 0
+    assert main(["eval", str(tmp_path / "run"), "--json"]) == 0
+    measured = json.loads(capsys.readouterr().out)
     assert measured["accuracy"] > 0.95
     assert all(layer["bits"] > 2.5 for layer in measured["layers"])

@@ -315,6 +315,7 @@ class Interrupter:
     def find_spec(self, name, path=None, target=None):
         if name == sys.argv[1]:
             os.kill(os.getpid(), signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background process ignores it
 before = set(sys.modules)
 from hff.cli import main
 assert set(sys.modules) - before == {"hff", "hff.cli"}

@@ -30,7 +30,7 @@ class Clock(ComparisonListener):
 @pytest.mark.parametrize(
     ("methods", "budget"),
     [
-        (["ff", "hff", "noprop_dt"], {"epochs": 3}),
+        (["ff", "hff", "noprop_dt"], {"epochs": 2}),
         # What does not depend on the budget takes most of the time.
         (["backprop", "ff", "hff", "sff"], {"seconds": 0.3}),
     ],

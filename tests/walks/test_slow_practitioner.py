@@ -33,7 +33,7 @@ def test_from_a_folder_of_photographs_to_predictions_in_four_commands(shell: She
     trained = shell.run(suggested(refused, "train"))
     assert "80 images in 2 classes" in trained
     assert "scaled to 64x64 pixels" in " ".join(trained.split())
-    assert "The batch size for 57 examples is 8 (--batch-size sets another)." in trained
+    assert "The batch size for 58 examples is 8 (--batch-size sets another)." in trained
     assert "folder_cnn_hff" in trained
     evaluated = shell.run(suggested(trained, "eval"))
     assert re.search(r"class +samples +precision +recall +F1", evaluated)

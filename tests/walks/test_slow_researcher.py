@@ -50,13 +50,13 @@ for with_gain in (False, True):
 
 
 def test_seeds_a_kill_and_a_longer_training(shell: Shell) -> None:
-    shell.run("hff train --seeds 0,1,2 --epochs 2 --out runs/seeds")
+    shell.run("hff train --seeds 0,1 --epochs 2 --out runs/seeds")
     result = json.loads(shell.run("hff eval runs/seeds --json"))
     assert result["accuracy"]["mean"] > 0.8
     assert result["accuracy"]["std"] > 0
 
-    shell.run("hff train --epochs 12 --out runs/straight --quiet")
-    argv = [sys.executable, "-m", "hff", "train", "--epochs", "12", "--out", "runs/killed", "--quiet"]
+    shell.run("hff train --epochs 6 --out runs/straight --quiet")
+    argv = [sys.executable, "-m", "hff", "train", "--epochs", "6", "--out", "runs/killed", "--quiet"]
     process = subprocess.Popen(argv, cwd=shell.folder, env=shell.environment)
     checkpoint = shell.folder / "runs/killed/checkpoint.safetensors"
     while not checkpoint.exists() and process.poll() is None:
@@ -70,8 +70,8 @@ def test_seeds_a_kill_and_a_longer_training(shell: Shell) -> None:
     ]
     assert weights[0] == weights[1]
 
-    shell.run("hff train --resume runs/killed --epochs 14 --quiet")
-    assert json.loads(shell.run("hff train --resume runs/killed --json"))["epochs"] == 14
+    shell.run("hff train --resume runs/killed --epochs 8 --quiet")
+    assert json.loads(shell.run("hff train --resume runs/killed --json"))["epochs"] == 8
 
 
 def test_every_layer_from_python(shell: Shell) -> None:
