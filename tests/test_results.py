@@ -110,3 +110,18 @@ def test_the_readme_shows_the_comparison_of_all_methods() -> None:
     for row, line in zip(found, lines, strict=True):
         assert line[:2] == [row["rank"], row["method"]]
         assert line[3:5] == [f"{float(row[key]):.2f}" for key in ("validation_accuracy", "test_accuracy")]
+
+
+def test_the_readme_has_the_measured_ratios_of_a_step() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    measured = {
+        (row["network"], row["threads"]): "{ratio_to_backprop:.2f} ({ratio_to_backprop_low:.2f}-"
+        "{ratio_to_backprop_high:.2f})".format(
+            **{k: float(v) for k, v in row.items() if k.startswith("ratio_to_b")}
+        )
+        for row in rows("bench/step.csv")
+        if row["method"] == "hff"
+    }
+    for network in {network for network, _ in measured}:
+        shown = network.replace("mlp", "MLP").replace("cnn", "CNN").replace("3x", "3 x ")
+        assert f"| {shown} | {measured[network, '1']} | {measured[network, '2']} |" in text

@@ -33,11 +33,11 @@ def _draw_steps(figure: "Figure", rows: Sequence[Row]) -> None:
     threads = sorted({row["threads"] for row in rows})
     for axes, count in zip(figure.subplots(1, len(threads), squeeze=False)[0], threads, strict=True):
         own = [row for row in rows if row["threads"] == count]
-        _draw_ratios(axes, own, "network", "method", "ratio_to_backprop")
+        _draw_bars(axes, own, "network", "method", "ratio_to_backprop")
         axes.set_title(f"time of a step / backprop, {count} thread{'s' * (count > 1)}", fontsize=9)
 
 
-def _draw_ratios(axes: "Axes", rows: Sequence[Row], group: str, series: str, value: str) -> None:
+def _draw_bars(axes: "Axes", rows: Sequence[Row], group: str, series: str, value: str) -> None:
     groups, names = (list(dict.fromkeys(row[key] for row in rows)) for key in (group, series))
     width = 0.8 / len(names)
     for number, name in enumerate(names):
@@ -46,7 +46,8 @@ def _draw_ratios(axes: "Axes", rows: Sequence[Row], group: str, series: str, val
         middles = [row[value].median for row in own]
         errors = [[abs(row[value].median - end(row[value])) for row in own] for end in (_low, _high)]
         axes.bar(places, middles, 0.9 * width, yerr=errors, label=name, error_kw={"linewidth": 0.8})
-    axes.axhline(1, color=GRAY, linewidth=0.8, linestyle="--")
+    if "ratio" in value:
+        axes.axhline(1, color=GRAY, linewidth=0.8, linestyle="--")
     axes.set_xticks(range(len(groups)), [str(each) for each in groups], fontsize=8)
     _finish(axes)
 
@@ -84,7 +85,7 @@ def _draw_inference(figure: "Figure", rows: Sequence[Row]) -> None:
     fewest = min(row["threads"] for row in rows)
     for axes, size in zip(figure.subplots(1, len(sizes), squeeze=False)[0], sizes, strict=True):
         own = [row for row in rows if row["batch_size"] == size and row["threads"] == fewest]
-        _draw_ratios(axes, own, "classes", "method", "ms_per_image")
+        _draw_bars(axes, own, "classes", "method", "ms_per_image")
         axes.set_yscale("log")
         axes.set_xlabel("classes")
         axes.set_title(f"ms per image, batch size {size}, {fewest} thread{'s' * (fewest > 1)}", fontsize=9)

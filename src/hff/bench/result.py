@@ -60,8 +60,9 @@ class BenchResult:
 
     def to_csv(self) -> str:
         """The rows as CSV text; a median takes three columns."""
-        flat = [_flat(row) | {"machine": self.machine["processor"], "torch": self.machine["torch"],
-                              "date": self.machine["started"][:10]} for row in self.rows]  # fmt: skip
+        names = ("processor", "hff", "torch", "command")
+        machine = {name: self.machine[name] for name in names} | {"date": self.machine["started"][:10]}
+        flat = [_flat(row) | machine for row in self.rows]
         columns = list(dict.fromkeys(name for row in flat for name in row))
         text = io.StringIO()
         writer = csv.DictWriter(text, columns, lineterminator="\n")
