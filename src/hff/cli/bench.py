@@ -143,4 +143,6 @@ def _cell(name: str, value: Any) -> str:
     if isinstance(value, int | str):
         return str(value)
     # The intervals of ratios are what counts; those of times are in the CSV file.
-    return str(value) if "ratio" in name else f"{getattr(value, 'median', value):.3g}"
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return str(value) if "ratio" in name else f"{value.median:.3g}"
