@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> None:
         return
     columns = COLUMNS[result.name]
     write_table([name.replace("_", " ") for name in columns], [_cells(row, columns) for row in result.rows])
-    write("\nTimes are medians on this machine; ratios have 95 % intervals. Compare ratios only.")
+    write("\nTimes are medians on this machine. Compare ratios, which have 95 % intervals.")
 
 
 def _run(given: Namespace, options: dict[str, Any]) -> "BenchResult":
