@@ -42,9 +42,10 @@ def class_scores(features: Tensor, prototypes: Tensor, temperature: float) -> Te
 
     With one prototype per class this is the similarity itself, at any temperature.
     """
+    if prototypes.shape[1] == 1:
+        # The same product as in `similarities`.
+        return (prototypes.squeeze(1) @ features.T).T
     products = similarities(features, prototypes)
-    if products.shape[2] == 1:
-        return products.squeeze(2)
     return torch.logsumexp(temperature * products, dim=2) / temperature
 
 

@@ -116,7 +116,7 @@ def test_the_side_head_learns_nothing_from_noise() -> None:
     losses = []
     for step in range(60):
         for group, loss in method.update(batch(32, step), stage):
-            optimizers.step(group, 3e-3)
+            optimizers.step((group,), 3e-3)
             if group == "head":
                 losses.append(float(loss))
     assert sum(losses[-20:]) / 20 > math.log(4)

@@ -161,7 +161,7 @@ def test_feedback_is_saved_and_does_not_learn(name: str) -> None:
     assert len(before) == (2 if name == "dfa" else 4)
     for _ in range(3):
         for group, _ in method.update(Batch(X, Y, torch.arange(6), (0,)), stage):
-            optimizers.step(group, 1e-2)
+            optimizers.step((group,), 1e-2)
     assert not torch.equal(forward, method.block(0).affine.weight)
     changed = {key: value + 1 for key, value in method.state_dict().items()}
     other.load_state_dict(changed)

@@ -120,7 +120,7 @@ def test_random_feedback_is_saved_and_does_not_learn() -> None:
     forward = method.block(1).affine.weight.detach().clone()
     for _ in range(3):
         for group, _ in method.update(Batch(X, Y, torch.arange(6), (0,)), stage):
-            optimizers.step(group, 1e-2)
+            optimizers.step((group,), 1e-2)
     assert not torch.equal(forward, method.block(1).affine.weight)
     for each, old in zip(feedback(method), before, strict=True):
         assert torch.equal(each.weight, old)
@@ -152,7 +152,7 @@ def test_forward_weights_align_with_the_feedback() -> None:
     assert method.diagnostics()["block2_angle"] == 90
     for _ in range(30):
         for group, _ in method.update(Batch(X, Y, torch.arange(6), (0,)), stage):
-            optimizers.step(group, 1e-2)
+            optimizers.step((group,), 1e-2)
     assert method.diagnostics()["block2_angle"] < 75
 
 

@@ -93,7 +93,7 @@ def test_greedy_training_changes_one_layer_at_a_time() -> None:
     before = {name: value.clone() for name, value in method.state_dict().items()}
     for group, _ in method.update(batch(), stages[1]):
         assert group == "block1"
-        optimizers.step(group, 0.1)
+        optimizers.step((group,), 0.1)
     changed = {name for name, value in method.state_dict().items() if not torch.equal(value, before[name])}
     assert changed
     assert all(name.startswith(("blocks.1.", "heads.1.")) for name in changed)

@@ -109,7 +109,7 @@ def test_a_layer_has_two_optimizers_with_separate_moments() -> None:
     method.enter(stage)
     for step in range(2):
         for group, _ in method.update(batch(step), stage):
-            optimizers.step(group, 1e-3)
+            optimizers.step((group,), 1e-3)
     state = optimizers.state()
     weight = "blocks.1.affine.weight"
     first, second = (state[f"block{layer}/{weight}/exp_avg"] for layer in (1, 2))

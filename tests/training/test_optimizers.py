@@ -42,8 +42,8 @@ def step(method: Method, settings: Settings, gradient: float = 1.0) -> None:
     optimizers = Optimizers(method, stage, settings)
     for parameter in method.block(1).parameters():
         parameter.grad = torch.full_like(parameter, gradient)
-    optimizers.step("block0", 0.1)
-    optimizers.step("block1", 0.1)
+    optimizers.step(("block0",), 0.1)
+    optimizers.step(("block1",), 0.1)
 
 
 def test_each_set_of_parameters_has_its_own_rate_and_decay(method: Method) -> None:
@@ -86,7 +86,7 @@ def test_a_raw_update_is_subtracted_without_an_optimizer() -> None:
     optimizers = Optimizers(method, method.stages(1)[0], Settings(weight_decay=0.5, clip=0.1))
     affine.weight.grad = torch.full_like(affine.weight, 2.0)
     affine.bias.grad = torch.ones_like(affine.bias)
-    optimizers.step("block0", 0.1)
+    optimizers.step(("block0",), 0.1)
     assert torch.equal(affine.weight, before - 2.0)
     assert affine.weight.grad is None
     assert not any("weight" in key for key in optimizers.state())
@@ -109,7 +109,7 @@ def trained(method: Method, optimizer: str, momentum: float = 0.9) -> Optimizers
     optimizers = Optimizers(method, method.stages(1)[0], settings)
     for parameter in method.block(1).parameters():
         parameter.grad = torch.ones_like(parameter)
-    optimizers.step("block1", 0.1)
+    optimizers.step(("block1",), 0.1)
     return optimizers
 
 
@@ -164,7 +164,7 @@ def test_the_lean_step_is_that_of_torch_bit_for_bit(kind: str, method: Method) -
         for own, copy in zip((affine.weight, affine.bias), copies, strict=True):
             own.grad = torch.full_like(own, 0.1 + number)
             copy.grad = own.grad.clone()
-        optimizers.step("block1", 0.1)
+        optimizers.step(("block1",), 0.1)
         reference.step()
     assert torch.equal(affine.weight, copies[0])
     assert torch.equal(affine.bias, copies[1])

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from hff import functional, gradients
 from hff.batch import Batch
 from hff.errors import UserError, require
 from hff.methods.families.local import LocalMethod
-from hff.methods.method import MethodInfo, ParameterSet, Stage, group_layer, group_name, register
+from hff.methods.method import MethodInfo, ParameterSet, Stage, group_layer, group_name, module_at, register
 from hff.modules.heads import Head
 from hff.modules.prototypes import Init, Prototypes, Update
 from hff.networks import AffineBlock, AffineRow, Network
@@ -100,6 +100,9 @@ class HFF(LocalMethod):
         self.prototype_init = prototype_init
         self.prototype_learning_rate = prototype_learning_rate
         self.loss_tap = loss_tap
+        maps = [len(shape) == 3 for shape in network.out_shapes()]
+        self._pooled_maps = [is_map and loss_tap == "pooled" for is_map in maps]
+        self._lengths = [not is_map if scale_similarity is None else scale_similarity for is_map in maps]
         self.heads = nn.ModuleList()
         self.prototypes = nn.ModuleList()
         for layer, width in enumerate(_widths_of_heads(network, aux_channels)):
@@ -164,14 +167,14 @@ class HFF(LocalMethod):
         return kept and self.loss_on == "post" and type(self).features is HFF.features
 
     def has_loss_gradient(self, layer: int) -> bool:
-        return isinstance(self.heads[layer], nn.Identity)
+        return isinstance(module_at(self.heads, layer), nn.Identity)
 
     def score_gradients(
         self, layers: Sequence[int], features: Sequence[Tensor], batch: Batch
     ) -> tuple[Tensor, Tensor]:
-        if self.loss_name == "cross_entropy":
-            return super().score_gradients(layers, features, batch)
         scores = torch.stack([self.scores(*each) for each in zip(layers, features, strict=True)])
+        if self.loss_name == "cross_entropy":
+            return gradients.cross_entropy(scores, batch.y)
         # All of them are fully connected layers, so they are alike.
         scaled = self._scales_margin(layers[0])
         return gradients.smooth_margin_loss(
@@ -224,7 +227,8 @@ class HFF(LocalMethod):
         """The vector [B, D] that is compared with the prototypes."""
         if self.loss_on == "pre" and self._uses_pooled_map(layer):
             features = self.affine_block(layer).output(features)
-        vector: Tensor = self.heads[layer](features)
+        head = module_at(self.heads, layer)
+        vector: Tensor = features if isinstance(head, nn.Identity) else head(features)
         return vector if self._uses_length(layer) else functional.project(vector)
 
     def _class_scores(self, layer: int, vector: Tensor) -> Tensor:
@@ -232,20 +236,16 @@ class HFF(LocalMethod):
 
     def _uses_pooled_map(self, layer: int) -> bool:
         """Whether the scores of a convolution use the map after max-pooling."""
-        return self.loss_tap == "pooled" and len(self.block(layer).out_shape) == 3
+        return self._pooled_maps[layer]
 
     def _uses_length(self, layer: int) -> bool:
-        if self.scale_similarity is None:
-            return len(self.block(layer).out_shape) == 1
-        return self.scale_similarity
+        return self._lengths[layer]
 
     def _scales_margin(self, layer: int) -> bool:
         return not self._uses_length(layer) if self.scale_margin is None else self.scale_margin
 
     def _prototypes(self, layer: int) -> Prototypes:
-        prototypes = self.prototypes[layer]
-        assert isinstance(prototypes, Prototypes)
-        return prototypes
+        return cast(Prototypes, module_at(self.prototypes, layer))
 
 
 def _direction(h: Tensor) -> Tensor:

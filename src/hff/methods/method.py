@@ -1,7 +1,7 @@
 """The contract of a learning rule, and the registry of all rules."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -145,15 +145,12 @@ class Method(nn.Module):
         }
 
     def block(self, layer: int) -> Block:
-        block = self.blocks[layer]
-        assert isinstance(block, Block)
-        return block
+        # An assertion would take longer than a small operation of a layer.
+        return cast(Block, module_at(self.blocks, layer))
 
     def affine_block(self, layer: int) -> AffineBlock:
         """The block of a layer, for rules that train affine layers only."""
-        block = self.blocks[layer]
-        assert isinstance(block, AffineBlock)
-        return block
+        return cast(AffineBlock, module_at(self.blocks, layer))
 
     def stem(self, x: Tensor) -> Tensor:
         """The input of the first block, from the input of the network."""
@@ -340,6 +337,11 @@ class Method(nn.Module):
 
 
 check_inputs_of_layer_scores(Method)
+
+
+def module_at(modules: nn.ModuleList, index: int) -> nn.Module:
+    """The same as `modules[index]`, without checks that take longer than a small operation of a layer."""
+    return modules._modules[str(index)]
 
 
 def group_name(layer: int) -> str:

@@ -99,6 +99,8 @@ class AffineBlock(Block):
         places = {"input": unpadded, "preactivation": self.map_shape, "output": self.out_shape}
         self.norm = _make_norm(row, places[row.norm_at])
         self._recording: Recording | None = None
+        # Small layers spend most of their time between operations, so the simplest kind takes a short cut.
+        self._is_bare = row.kind == "linear" and row.norm == "none"
 
     @property
     def affine_in_evaluation(self) -> bool:
@@ -120,6 +122,9 @@ class AffineBlock(Block):
 
     def preactivation(self, x: Tensor) -> Tensor:
         """The output of the affine map: [B, *in_shape] -> [B, *map_shape] (Eq. 3)."""
+        if self._is_bare and self._recording is None:
+            f: Tensor = self.affine(x if x.dim() == 2 else x.flatten(1))
+            return f
         inputs = self.affine_input(x)
         if self._recording is not None:
             self._recording.inputs = inputs
@@ -161,6 +166,8 @@ class AffineBlock(Block):
 
     def output(self, h: Tensor) -> Tensor:
         """The input of the next block, from the activity: [B, *map_shape] -> [B, *out_shape]."""
+        if self._is_bare and self.dropout.p == 0:
+            return h
         out: Tensor = self.dropout(self.pooled(h))
         return out
 
@@ -226,7 +233,7 @@ class AffineBlock(Block):
     def set_gradients(self, x: Tensor, gradient: Tensor) -> None:
         """Adds to `.grad` of a linear map, from its input x [B, *in_shape] and the output's gradient."""
         affine = self.affine
-        add_gradient(affine.weight, gradient.T @ x.flatten(1))
+        add_gradient(affine.weight, gradient.T @ (x if x.dim() == 2 else x.flatten(1)))
         if affine.bias is not None:
             add_gradient(affine.bias, gradient.sum(0))
 

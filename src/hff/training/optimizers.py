@@ -1,6 +1,9 @@
 """One optimizer for each group of parameters, and learning rate schedules."""
 
 import math
+from collections.abc import Sequence
+from functools import partial
+from itertools import compress
 from typing import Any, TypeGuard
 
 import torch
@@ -28,6 +31,8 @@ class Optimizers:
         self._names: dict[Tensor, str] = {parameter: name for name, parameter in method.named_parameters()}
         self._optimizers: dict[str, torch.optim.Optimizer] = {}
         self._raw: dict[str, list[nn.Parameter]] = {}
+        self.gradient_bytes: dict[str, int] = {}
+        """The memory of the gradients of each group."""
         for group, sets in method.parameter_groups(stage).items():
             # Sets with equal settings share a call of the optimizer's kernel.
             merged: dict[tuple[float, float], list[nn.Parameter]] = {}
@@ -40,38 +45,48 @@ class Optimizers:
                 for (factor, decay), parameters in merged.items()
             ]
             self._raw[group] = [p for each in sets if each.raw_update for p in each.parameters]
+            self.gradient_bytes[group] = sum(p.nbytes for each in sets for p in each.parameters)
             if torch_groups:
                 self._optimizers[group] = _optimizer(torch_groups, settings)
         for optimizer in self._optimizers.values():
             if _is_fused_adam(optimizer):
                 _start_adam(optimizer)
+        self._adam_sets: dict[tuple[str, ...], list[AdamSet]] = {}
 
-    def step(self, group: str, learning_rate: float) -> None:
-        """Clips the gradients of a group, takes a step, then frees the gradients.
+    def step(self, groups: tuple[str, ...], learning_rate: float) -> None:
+        """Clips the gradients of each group, takes a step, then frees the gradients.
 
         A group without parameters is allowed: some methods update their weights themselves.
         """
-        for parameter in self._raw.get(group, ()):
-            if parameter.grad is not None:
-                parameter.data.sub_(parameter.grad)
-                parameter.grad = None
-        optimizer = self._optimizers.get(group)
-        if optimizer is None:
-            return
-        for torch_group in optimizer.param_groups:
-            torch_group["lr"] = learning_rate * torch_group["factor"]
+        for group in groups:
+            for parameter in self._raw.get(group, ()):
+                if parameter.grad is not None:
+                    parameter.data.sub_(parameter.grad)
+                    parameter.grad = None
+        optimizers = [self._optimizers[group] for group in groups if group in self._optimizers]
         if self.settings.clip:
-            parameters = [p for torch_group in optimizer.param_groups for p in torch_group["params"]]
-            nn.utils.clip_grad_norm_(parameters, self.settings.clip)
-        if isinstance(optimizer, torch.optim.SGD) and self.settings.momentum:
-            _start_momentum(optimizer)
-        if _is_fused_adam(optimizer):
-            _fused_adam_step(optimizer)
-        else:
+            for optimizer in optimizers:
+                parameters = [p for torch_group in optimizer.param_groups for p in torch_group["params"]]
+                nn.utils.clip_grad_norm_(parameters, self.settings.clip)
+        if all(_is_fused_adam(optimizer) for optimizer in optimizers):
+            self._fused_adam_step(groups, optimizers, learning_rate)
+            return
+        for optimizer in optimizers:
+            for torch_group in optimizer.param_groups:
+                torch_group["lr"] = learning_rate * torch_group["factor"]
+            if isinstance(optimizer, torch.optim.SGD) and self.settings.momentum:
+                _start_momentum(optimizer)
             optimizer.step()
-        for torch_group in optimizer.param_groups:
-            for parameter in torch_group["params"]:
-                parameter.grad = None
+            optimizer.zero_grad()
+
+    def _fused_adam_step(
+        self, groups: tuple[str, ...], optimizers: Sequence[torch.optim.Optimizer], learning_rate: float
+    ) -> None:
+        sets = self._adam_sets.get(groups)
+        if sets is None:
+            sets = self._adam_sets[groups] = _adam_sets(optimizers)
+        for each in sets:
+            each.step(learning_rate)
 
     def state(self) -> dict[str, Tensor]:
         """The state of all optimizers as a dictionary from "group/parameter/quantity" to tensors."""
@@ -85,6 +100,7 @@ class Optimizers:
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """The inverse of `state`. Entries of groups that are frozen in this stage are ignored."""
+        self._adam_sets.clear()
         parameters = {name: parameter for parameter, name in self._names.items()}
         expected = self._quantities()
         loaded: dict[str, set[str]] = {}
@@ -153,38 +169,68 @@ def _start_adam(optimizer: torch.optim.Adam) -> None:
         }
 
 
-@torch.no_grad()
-def _fused_adam_step(optimizer: torch.optim.Adam) -> None:
-    """The same as `optimizer.step()`, bit for bit, without what it does besides calling the kernel.
+class AdamSet:
+    """Parameters with the same settings, of one or more groups, which the fused kernel updates in one call.
 
-    Its hooks, checks and profiling take longer than the kernel itself for a layer of a few hundred units.
+    A step is the same as that of `torch.optim.Adam`, bit for bit, whose hooks, checks and profiling take
+    longer than the kernel itself for a layer of a few hundred units.
     """
-    kernel = torch._fused_adamw_ if isinstance(optimizer, torch.optim.AdamW) else torch._fused_adam_
-    for group in optimizer.param_groups:
-        parameters = [p for p in group["params"] if p.grad is not None]
-        if not parameters:
-            continue
-        states = [optimizer.state[p] for p in parameters]
-        steps = [state[STEP] for state in states]
-        for step in steps:
-            step += 1
-        kernel(
-            parameters,
-            [p.grad for p in parameters],
-            [state["exp_avg"] for state in states],
-            [state["exp_avg_sq"] for state in states],
-            [],
-            steps,
-            lr=group["lr"],
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
+
+    def __init__(self, optimizer: torch.optim.Optimizer, factor: float, weight_decay: float) -> None:
+        self.factor = factor
+        defaults = optimizer.defaults
+        self._kernel = partial(
+            torch._fused_adamw_ if isinstance(optimizer, torch.optim.AdamW) else torch._fused_adam_,
+            beta1=defaults["betas"][0],
+            beta2=defaults["betas"][1],
+            weight_decay=weight_decay,
+            eps=defaults["eps"],
             amsgrad=False,
             maximize=False,
             grad_scale=None,
             found_inf=None,
         )
+        self._parameters: list[nn.Parameter] = []
+        self._averages: list[Tensor] = []
+        self._squares: list[Tensor] = []
+        self._steps: list[Tensor] = []
+
+    def add(self, parameters: list[nn.Parameter], optimizer: torch.optim.Optimizer) -> None:
+        """Adds parameters with their state in an optimizer."""
+        states = [optimizer.state[parameter] for parameter in parameters]
+        self._parameters += parameters
+        self._averages += [state["exp_avg"] for state in states]
+        self._squares += [state["exp_avg_sq"] for state in states]
+        self._steps += [state[STEP] for state in states]
+        # Adding a tensor takes a third of the time of adding a number.
+        self._one = torch.ones_like(self._steps[0])
+
+    @torch.no_grad()
+    def step(self, learning_rate: float) -> None:
+        """Updates the parameters that have a gradient, and frees the gradients."""
+        parameters, gradients = self._parameters, [p.grad for p in self._parameters]
+        averages, squares, steps = self._averages, self._squares, self._steps
+        if any(gradient is None for gradient in gradients):
+            present = [gradient is not None for gradient in gradients]
+            parameters, gradients = list(compress(parameters, present)), list(compress(gradients, present))
+            averages, squares, steps = (list(compress(each, present)) for each in (averages, squares, steps))
+        for step in steps:
+            step.add_(self._one)
+        if parameters:
+            rate = learning_rate * self.factor
+            self._kernel(parameters, gradients, averages, squares, [], steps, lr=rate)
+        for parameter in parameters:
+            parameter.grad = None
+
+
+def _adam_sets(optimizers: Sequence[torch.optim.Optimizer]) -> list[AdamSet]:
+    """The parameters of several optimizers with the same defaults, by their settings."""
+    sets: dict[tuple[float, float], AdamSet] = {}
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            settings = group["factor"], group["weight_decay"]
+            sets.setdefault(settings, AdamSet(optimizer, *settings)).add(group["params"], optimizer)
+    return list(sets.values())
 
 
 def _start_momentum(optimizer: torch.optim.SGD) -> None:

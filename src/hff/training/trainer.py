@@ -15,6 +15,9 @@ from hff.training.allocator import keep_freed_memory
 from hff.training.optimizers import Optimizers
 from hff.training.settings import Settings
 
+TOGETHER = 8_000_000
+"""Bytes of gradients of the groups that are stepped at once; a deep network needs no more memory by it."""
+
 
 class Trainer:
     """Trains a method step by step.
@@ -65,6 +68,7 @@ class Trainer:
         # The thresholds were chosen for the weights before this training.
         self.method.early_exit = None
         self.optimizers = Optimizers(self.method, stage, self.settings)
+        self._steps_within_batch = self.method.steps_within_batch
 
     def prepare(self, batches: Iterable[Batch]) -> None:
         """Initializes what depends on the data, such as prototypes at class means. Call it after `begin`.
@@ -94,11 +98,22 @@ class Trainer:
         return losses
 
     def _whole(self, batch: Batch, rate: float) -> dict[str, Tensor]:
-        """Steps each group as soon as its gradients are complete, and twice if it is yielded twice."""
+        """Steps each group after its gradients are complete, and twice if it is yielded twice.
+
+        Small groups wait for each other, so that one call of the optimizer updates all of them. The result is
+        the same, because the output of a block is computed before the block steps.
+        """
         losses: dict[str, list[Tensor]] = {}
+        waiting: list[str] = []
+        room = 0 if self._steps_within_batch else TOGETHER
         for group, loss in self.method.update(batch, self.stage):
-            self._advance(group, rate)
             losses.setdefault(group, []).append(loss.float())
+            waiting.append(group)
+            room -= self.optimizers.gradient_bytes.get(group, 0)
+            if room <= 0:
+                self._advance(waiting, rate)
+                waiting, room = [], 0 if self._steps_within_batch else TOGETHER
+        self._advance(waiting, rate)
         return {
             group: each[0] if len(each) == 1 else torch.stack(each).mean() for group, each in losses.items()
         }
@@ -124,13 +139,13 @@ class Trainer:
                     parameter.grad = None
         for parameter, total in zip(parameters, totals, strict=True):
             parameter.grad = total
-        for group in losses:
-            self._advance(group, rate)
+        self._advance(list(losses), rate)
         return losses
 
-    def _advance(self, group: str, rate: float) -> None:
-        self.optimizers.step(group, rate)
-        self.method.after_step(group)
+    def _advance(self, groups: Sequence[str], rate: float) -> None:
+        self.optimizers.step(tuple(groups), rate)
+        for group in groups:
+            self.method.after_step(group)
 
     def _is_split(self, batch: Batch) -> bool:
         size = self.settings.micro_batch_size

@@ -10,15 +10,15 @@ from torch import Tensor, nn
 from hff import functional, gradients
 from hff.batch import Batch
 from hff.methods.early_exit import NarrowingScores
-from hff.methods.method import Method, ParameterSet, Stage, group_name
+from hff.methods.method import Method, ParameterSet, Stage, group_name, module_at
 from hff.modules.heads import Head
 from hff.networks import AffineBlock, Network
 from hff.networks.affine import add_gradient
 
 LayerOrder = Literal["joint", "greedy"]
 GreedyEpochs = Literal["each", "shared"]
-TOGETHER = 4_000_000
-"""Bytes of features of adjacent layers whose losses are computed at once; memory stays flat in depth."""
+TOGETHER = 8_000_000
+"""Bytes of features and weights of adjacent layers that are computed at once; memory stays flat in depth."""
 
 
 class LocalMethod(Method):
@@ -68,7 +68,7 @@ class LocalMethod(Method):
 
     def scores(self, layer: int, features: Tensor) -> Tensor:
         """The scores [B, C] of a layer, from its features."""
-        scores: Tensor = self.heads[layer](features)
+        scores: Tensor = module_at(self.heads, layer)(features)
         return scores
 
     def loss(self, layer: int, features: Tensor, batch: Batch) -> Tensor:
@@ -77,21 +77,22 @@ class LocalMethod(Method):
 
     def has_loss_gradient(self, layer: int) -> bool:
         """Whether a layer's loss has gradients in closed form: `score_gradients` and `head_gradients`."""
-        return _linear(self.heads[layer]) is not None
+        return _linear(module_at(self.heads, layer)) is not None
 
     def score_gradients(
         self, layers: Sequence[int], features: Sequence[Tensor], batch: Batch
     ) -> tuple[Tensor, Tensor]:
         """The losses [L] of these layers and their gradients with respect to the scores [L, B, C]."""
-        scores = torch.stack([self.scores(*each) for each in zip(layers, features, strict=True)])
-        return gradients.cross_entropy(scores, batch.y)
+        heads = [_linear(module_at(self.heads, layer)) for layer in layers]
+        scores = [head(each) for head, each in zip(heads, features, strict=True) if head is not None]
+        return gradients.cross_entropy(torch.stack(scores), batch.y)
 
     def head_gradients(self, layer: int, features: Tensor, gradient: Tensor, batch: Batch) -> Tensor:
         """The gradient of a layer's loss with respect to its features [B, D], from that of its scores [B, C].
 
         Adds to `.grad` of the other parameters that the scores depend on.
         """
-        head = _linear(self.heads[layer])
+        head = _linear(module_at(self.heads, layer))
         assert head is not None
         add_gradient(head.weight, gradient.T @ features)
         if head.bias is not None:
@@ -178,7 +179,7 @@ class LocalMethod(Method):
         return h
 
     def _has_closed_form(self, layer: int, h: Tensor) -> bool:
-        block = self.blocks[layer]
+        block = self.block(layer)
         return (
             self.closed_form
             and isinstance(block, AffineBlock)
@@ -192,8 +193,11 @@ class LocalMethod(Method):
         layers: list[int] = []
         left = TOGETHER
         for each in range(layer, depth):
-            left -= len(h) * self.block(each).out_features * h.element_size()
-            if each not in stage.blocks or not self._has_closed_form(each, h) or (layers and left < 0):
+            if each not in stage.blocks or not self._has_closed_form(each, h):
+                break
+            weight = self.affine_block(each).affine.weight
+            left -= (len(h) * len(weight) + weight.numel()) * h.element_size()
+            if layers and left < 0:
                 break
             layers.append(each)
         return layers
@@ -204,7 +208,7 @@ class LocalMethod(Method):
         """The same as `layer_step` of each layer up to rounding, without autograd.
 
         Yields like `update`, and returns the input of the next block. The losses of all layers are computed
-        at once, and the gradients of a layer are complete when it is yielded.
+        at once, and all gradients are complete when the first layer is yielded.
         """
         inputs, features = [], []
         with torch.no_grad():
@@ -213,16 +217,13 @@ class LocalMethod(Method):
                 features.append(self.features(layer, h))
                 h = self.next_input(layer, features[-1], h)
             losses, slopes = self.score_gradients(layers, features, batch)
-        for layer, x, activity, slope, loss in zip(
-            layers, inputs, features, slopes.unbind(), losses.unbind(), strict=True
-        ):
-            block = self.affine_block(layer)
-            with torch.no_grad():
+            for layer, x, activity, slope in zip(layers, inputs, features, slopes.unbind(), strict=True):
+                block = self.affine_block(layer)
                 gradient = self.head_gradients(layer, activity, slope, batch)
                 if not self.judges_preactivation:
                     gradient = gradients.activation(block.row.activation, activity, gradient)
                 block.set_gradients(x, gradient)
-            yield group_name(layer), loss
+        yield from zip(map(group_name, layers), losses.unbind(), strict=True)
         return h
 
     def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
