@@ -1,4 +1,4 @@
-"""Facts about an instance of a method that follow from its modules: groups of rules, and parameters in use."""
+"""Facts that follow from the modules of a method: its group, and the parameters that a prediction uses."""
 
 from collections.abc import Callable
 from enum import StrEnum

@@ -40,8 +40,8 @@ class MethodInfo:
     top_signal: bool = False
     """Whether the update of a block depends on the blocks above it, by gradient or by any other signal."""
     signal: Literal["gradient", "feedback"] = "gradient"
-    """What reaches a block from above, if anything does: a gradient through the blocks above it, or feedback of
-    another kind, such as random weights or a relaxation."""
+    """What reaches a block from above, if anything does: a gradient through the blocks above it, or feedback
+    of another kind, such as random weights or a relaxation."""
     hidden_auxiliary: bool | None = None
     """Whether a block learns through further layers of its own that have hidden units; None means that the
     heads of the instance tell."""
