@@ -99,10 +99,13 @@ def flags_of(scanned: Mapping[str, str]) -> Parser:
     text = f"training time of each method, such as 90s, 5m or 1h ({BUDGET}; {SMALL_DATA}: {SMALL_BUDGET})"
     run.add_argument("--budget", metavar="TIME", help=text)
     text = "learning rates: those that the methods declare, a search by short trials, or a list to try"
-    run.add_argument("--rates", metavar="declared|search|LIST", help=f"{text} (declared)")
-    run.add_argument("--seeds", type=int, metavar="N", help="number of seeds of each method (1)")
+    run.add_argument(
+        "--rates", metavar="declared|search|LIST", default=argparse.SUPPRESS, help=f"{text} (declared)"
+    )
+    text = "number of seeds of each method (1)"
+    run.add_argument("--seeds", type=int, metavar="N", default=argparse.SUPPRESS, help=text)
     text = "give all methods the same bare network, not the form of network that each one declares"
-    run.add_argument("--same-network", action="store_true", help=text)
+    run.add_argument("--same-network", action="store_true", default=argparse.SUPPRESS, help=text)
     run.add_argument("--out", type=Path, metavar="DIR", help="folder (named after the settings, in runs/)")
     run.add_argument("--resume", type=Path, metavar="DIR", help="resume a comparison")
     defaults = {
@@ -140,9 +143,9 @@ def settings_of(given: argparse.Namespace) -> "ComparisonSettings":
         epochs=training.epochs if "epochs" in flags else None,
         batch_size=training.batch_size if "batch_size" in flags else None,
         learning_rate=training.learning_rate if "learning_rate" in flags else None,
-        rates=rates(given.rates or "declared"),
-        same_network=given.same_network,
-        seeds=1 if given.seeds is None else given.seeds,
+        rates=rates(getattr(given, "rates", "declared")),
+        same_network="same_network" in given,
+        seeds=getattr(given, "seeds", 1),
         seed=experiment.seed,
     )
 
@@ -269,7 +272,7 @@ def table_of(results: "list[MethodResult]", width: int) -> "Table":
             table.add_column(header, justify="left" if is_text else "right", no_wrap=True)
         for group, rows in grouped_cells(results):
             if "group" not in headers:
-                table.add_row("", Text(group, overflow="ignore"), style="dim")
+                table.add_row("", Text(group), style="dim")
             for row in rows:
                 shown = dict(zip(("", *COLUMNS), row, strict=True))
                 style = "bold" if shown["method"].partition(":")[0] == "hff" else None

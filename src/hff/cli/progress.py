@@ -60,9 +60,10 @@ class ComparisonDisplay(ComparisonListener):
     def tried(self, trials: Sequence[Trial]) -> None:
         self.live.close()
         width = max(map(len, self.comparison.entrants))
-        found = ", ".join(f"{trial.learning_rate:g}: {_reached(trial)}" for trial in trials)
-        chosen = next(trial.learning_rate for trial in trials if trial.chosen)
-        self.console.print(f"{trials[0].method:{width}}  rate {chosen:g} ({found})", markup=False)
+        lowest, *_, highest = sorted([trial.learning_rate for trial in trials] * 2)
+        chosen = next((trial for trial in trials if trial.chosen), trials[0])
+        text = f"rate {chosen.learning_rate:g} of {lowest:g} to {highest:g}, {_reached(chosen)} after a trial"
+        self.console.print(f"{trials[0].method:{width}}  {text}", markup=False)
 
     def listener(self, method: str, number: int) -> Listener:
         return self._bar(self._label(method, number))
@@ -81,10 +82,10 @@ class ComparisonDisplay(ComparisonListener):
         if result.failure:
             self.console.print(f"{label}  failed: {result.failure}", markup=False)
             return
-        spent = f"{result.training_seconds:.1f} s of training, {result.epochs:g} epochs"
+        spent = f"{result.training_seconds:.1f} s, {result.epochs:g} epochs"
         accuracy = result.validation_accuracy
         reached = "accuracy unknown" if accuracy is None else f"{accuracy:6.2f} % on validation"
-        self.console.print(f"{label}  {reached}  {spent}", markup=False)
+        self.console.print(f"{label}  {reached}, {spent}", markup=False)
 
     def _label(self, method: str, number: int) -> str:
         entrants = self.comparison.entrants
@@ -93,8 +94,10 @@ class ComparisonDisplay(ComparisonListener):
         width, names = len(str(total)), max(map(len, entrants))
         networks = max(len(each.network) for each in entrants.values())
         network = entrants[method].network
-        seed = f"  seed {seeds[(number - 1) // len(entrants)]}" if len(seeds) > 1 else ""
-        return f"{number:{width}}/{total}  {method:{names}}  {network:{networks}}{seed}"
+        start = f"{number:{width}}/{total}  {method:{names}}"
+        if len(seeds) > 1:
+            return f"{start}  seed {seeds[(number - 1) // len(entrants)]}"
+        return f"{start}  {network:{networks}}"
 
 
 def _methods(count: int) -> str:
@@ -102,7 +105,7 @@ def _methods(count: int) -> str:
 
 
 def _reached(trial: Trial) -> str:
-    return "failed" if trial.validation_accuracy is None else f"{trial.validation_accuracy:.2f}"
+    return "failed" if trial.validation_accuracy is None else f"{trial.validation_accuracy:.2f} %"
 
 
 def _uncapitalized(sentence: str) -> str:

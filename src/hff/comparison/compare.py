@@ -1,6 +1,7 @@
 """A comparison: a folder with a run of every method, and a table of their results."""
 
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -271,7 +272,11 @@ class Comparison:
             return
         while (rate := search.next(tried := self._accuracies(name))) is not None:
             run = self.trial_run(name, rate)
-            self._train(run, self._short(name, rate).experiment, listener.trial(name, rate, len(tried) + 1))
+            with warnings.catch_warnings():
+                # A trial with a rate that is too low or too high need not learn.
+                warnings.filterwarnings("ignore", message="The training did not learn")
+                heard = listener.trial(name, rate, len(tried) + 1)
+                self._train(run, self._short(name, rate).experiment, heard)
         listener.tried(self.trials(name))
 
     def _short(self, name: str, rate: float) -> Entrant:

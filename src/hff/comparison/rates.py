@@ -114,7 +114,7 @@ def trial_of(experiment: Experiment, rate: float) -> Experiment:
 def checked_rates(rates: object) -> Rates:
     """The rates, if they are valid."""
     if rates in ("declared", "search"):
-        return rates  # type: ignore[return-value]
+        return rates
     try:
         found = tuple(float(rate) for rate in rates)  # type: ignore[attr-defined]
     except (TypeError, ValueError):

@@ -11,6 +11,7 @@ from hff.comparison.result import MethodResult
 from hff.comparison.settings import PROTOCOL, ComparisonSettings
 from hff.config import shown
 from hff.experiment import data_set_fields
+from hff.methods import Group
 
 MISSING = "–"
 
@@ -35,13 +36,21 @@ COLUMNS: dict[str, Callable[[MethodResult], str]] = {
     "s / 10,000": lambda result: _number(result.seconds_per_10000_predictions, ".2g"),
 }
 """The header of each column after the rank, and the function that returns its cell."""
+HEADLINES = {
+    Group.LOCAL: "strictly local",
+    Group.AUXILIARY: "auxiliary layers",
+    Group.FEEDBACK: "feedback from top",
+    Group.FURTHER: "longer gradient",
+    Group.BACKPROP: "backprop",
+}
+"""The groups in a few letters, so that the table stays narrow."""
 NOTE = (
     "Methods are ranked on validation, and the test split is read once. Means that differ by less than the "
     "larger of their standard deviations are ties. Parameters are those that a prediction uses, and in "
     "training is the number of all parameters. Training seconds exclude validation and checkpoints. MB is "
-    "the memory that training adds to a process at its peak. Passes are the forward passes of one prediction, "
-    "and s / 10,000 the seconds of 10,000 predictions. Claimed is the paper's number for the method and this "
-    "kind of network, fully trained."
+    "the memory that training adds to a process at its peak. Passes are the forward passes of one "
+    "prediction, and s / 10,000 the seconds of 10,000 predictions. Claimed is the paper's number for the "
+    "method and this kind of network, fully trained."
 )
 
 
@@ -54,9 +63,11 @@ def cells(results: Sequence[MethodResult]) -> list[list[str]]:
 
 
 def grouped_cells(results: Sequence[MethodResult]) -> list[tuple[str, list[list[str]]]]:
-    """The cells of the table by group, with the name of each group."""
+    """The cells of the table by group, with a short name of each group."""
     rows = dict(zip((result.method for result in results), cells(results), strict=True))
-    return [(str(group), [rows[each.method] for each in members]) for group, members in grouped(results)]
+    return [
+        (HEADLINES[group], [rows[each.method] for each in members]) for group, members in grouped(results)
+    ]
 
 
 def failures(results: Sequence[MethodResult]) -> list[tuple[str, str]]:
@@ -132,15 +143,15 @@ def conditions(settings: ComparisonSettings) -> list[str]:
         form = "All methods get the same bare network"
     else:
         form = "Each method gets the network in the form that it declares"
-    first, least = len(START), f"{SHARE:.0%} of the budget each"
+    trials = f"trials with {SHARE:.0%} of the budget each"
     if settings.learning_rate is not None:
         rate = f"The learning rate is {settings.learning_rate:g}"
     elif settings.rates == "declared":
         rate = "Each method has the learning rate that it declares"
     elif settings.rates == "search":
-        rate = f"The learning rate of each method was chosen in {first} to {MOST} trials with {least}"
+        rate = f"Each method chooses its learning rate in {len(START)} to {MOST} {trials}"
     else:
-        rate = f"The learning rate of each method was chosen among {shown(settings.rates)}, with {least}"
+        rate = f"Each method chooses among the learning rates {shown(settings.rates)} in {trials}"
     return [form, rate]
 
 

@@ -37,7 +37,7 @@ class Group(StrEnum):
 
     @property
     def short(self) -> str:
-        """The group in one word."""
+        """The group in one word, for narrow tables."""
         return self.name.lower()
 
 
@@ -78,7 +78,7 @@ class _Reads(TorchDispatchMode):
     """Collects the memory of all tensors that operations read."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.storages: set[int] = set()
 
     def __torch_dispatch__(
