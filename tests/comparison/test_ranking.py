@@ -57,10 +57,10 @@ def test_rows_are_grouped_by_what_a_rule_is_allowed() -> None:
 def test_seeds_give_mean_and_deviation_and_can_be_added(tmp_path: Path) -> None:
     class Numbers(ComparisonListener):
         def __init__(self) -> None:
-            self.trained: list[int] = []
+            self.numbers: list[int] = []
 
         def listener(self, method: str, number: int) -> Listener:
-            self.trained.append(number)
+            self.numbers.append(number)
             return Listener()
 
     names = ["backprop", "sff"]
@@ -69,7 +69,7 @@ def test_seeds_give_mean_and_deviation_and_can_be_added(tmp_path: Path) -> None:
     numbers = Numbers()
     results = Comparison(tmp_path, replace(TINY, seeds=3), names).run(numbers)
     # The first seed is not trained again.
-    assert numbers.trained == [3, 4, 5, 6]
+    assert numbers.numbers == [3, 4, 5, 6]
     for each in results:
         folder = tmp_path / each.method
         runs = [Run.open(folder), Run.open(folder / "seed-1"), Run.open(folder / "seed-2")]
