@@ -81,6 +81,27 @@ def test_json_output_and_resuming(answer: Answer, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == ""
 
 
+def test_seeds_rates_and_options_of_methods(answer: Answer, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["compare", *SMALL, "--methods", "dfa,hff:temperature=5", "--epochs", "1", "--budget", "9s"]
+    argv += ["--rates", "0.003,0.01", "--seeds", "2", "--same-network"]
+    found = answer(argv)
+    assert found["folder"] == "runs/compare-digits-mlp-same-network-rates-9s-1epochs-seed0"
+    assert (found["protocol"], found["seeds"], found["rates"]) == (1, 2, [0.003, 0.01])
+    assert {row["method"]: (row["form"], row["seeds"], row["trials"]) for row in found["results"]} == {
+        "dfa": ("bare", 2, 2),
+        "hff:temperature=5": ("bare", 2, 2),
+    }
+    assert len(found["trials"]) == 4
+    assert main(["compare", "--resume", found["folder"]]) == 0
+    printed = capsys.readouterr().out
+    lines = printed.splitlines()
+    assert re.match(r"dfa +rate 0\.0\d+ of 0\.003 to 0\.01, \d+\.\d\d % after a trial", lines[6])
+    assert re.match(r"4/4  hff:temperature=5  seed 1 +\d+\.\d\d % on validation, ", lines[11])
+    assert re.search(r"^[1-2](-2)? +dfa +\d+\.\d\d ± \d+\.\d\d ", printed, re.MULTILINE)
+    assert max(map(len, lines[1:])) <= 80
+    assert "trials.csv" in lines[-1]
+
+
 def test_a_summary_without_an_accuracy_does_not_break_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*TINY, "--out", "here", "--quiet"]) == 0
     Path("here/sff/summary.json").write_text("{}")
