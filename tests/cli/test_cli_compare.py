@@ -98,7 +98,9 @@ def test_seeds_rates_and_options_of_methods(answer: Answer, capsys: pytest.Captu
     assert re.match(r"dfa +rate 0\.0\d+ of 0\.003 to 0\.01, \d+\.\d\d % after a trial", lines[6])
     assert re.match(r"4/4  hff:temperature=5  seed 1 +\d+\.\d\d % on validation, ", lines[11])
     assert re.search(r"^[1-2](-2)? +dfa +\d+\.\d\d ± \d+\.\d\d ", printed, re.MULTILINE)
-    assert max(map(len, lines[1:])) <= 80
+    named = next(number for number, line in enumerate(lines) if found["folder"] in line)
+    assert max(map(len, lines[1:named])) <= 80
+    assert "\nhff:temperature=5 has its best rate, 0.01, at the edge of 2 trials.\n" in printed
     assert "trials.csv" in lines[-1]
 
 

@@ -79,11 +79,7 @@ def failures(results: Sequence[MethodResult]) -> list[tuple[str, str]]:
         if each.memory_failure
     ]
     at_edge = [
-        (
-            each.method,
-            f"may have a better rate than {each.learning_rate:g}, the last one in its direction of "
-            f"{each.trials} trials",
-        )
+        (each.method, f"has its best rate, {each.learning_rate:g}, at the edge of {each.trials} trials.")
         for each in results
         if each.rate_at_edge
     ]
