@@ -95,8 +95,8 @@ def test_seeds_rates_and_options_of_methods(answer: Answer, capsys: pytest.Captu
     assert main(["compare", "--resume", found["folder"]]) == 0
     printed = capsys.readouterr().out
     lines = printed.splitlines()
-    assert re.match(r"dfa +rate 0\.0\d+ of 0\.003 to 0\.01, \d+\.\d\d % after a trial", lines[6])
-    assert re.match(r"4/4  hff:temperature=5  seed 1 +\d+\.\d\d % on validation, ", lines[11])
+    assert re.match(r"dfa +rate 0\.0\d+ of 0\.003 to 0\.01, \d+\.\d\d % after a trial", lines[7])
+    assert re.match(r"4/4  hff:temperature=5  seed 1 +\d+\.\d\d % on validation, ", lines[12])
     assert re.search(r"^[1-2](-2)? +dfa +\d+\.\d\d ± \d+\.\d\d ", printed, re.MULTILINE)
     named = next(number for number, line in enumerate(lines) if found["folder"] in line)
     assert max(map(len, lines[1:named])) <= 80

@@ -139,16 +139,16 @@ def conditions(settings: ComparisonSettings) -> list[str]:
         form = "All methods get the same bare network"
     else:
         form = "Each method gets the network in the form that it declares"
-    trials = f"trials, each with {SHARE:.0%} of the budget"
+    trials = [f"A trial has {SHARE:.0%} of the budget"]
     if settings.learning_rate is not None:
         rate = f"The learning rate is {settings.learning_rate:g}"
     elif settings.rates == "declared":
         rate = "Each method has the learning rate that it declares"
     elif settings.rates == "search":
-        rate = f"Each method chooses its rate in {len(START)} to {MOST} {trials}"
+        rate = f"Each method chooses its learning rate in {len(START)} to {MOST} trials"
     else:
-        rate = f"Each method chooses among the rates {shown(settings.rates)} in {trials}"
-    return [form, rate]
+        rate = f"Each method chooses among the learning rates {shown(settings.rates)}"
+    return [form, rate, *([] if settings.rates == "declared" else trials)]
 
 
 def _seeds(settings: ComparisonSettings) -> str:
