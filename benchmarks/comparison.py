@@ -1,8 +1,8 @@
-"""Copies a finished comparison to results/ and the README: python benchmarks/comparison.py FOLDER
+"""Copies a finished comparison to results/ and the README: python benchmarks/comparison.py FOLDER [NAME]
 
-FOLDER is the output folder of `hff compare`. Its CSV table, Markdown page and figure are copied to results/.
-The command, versions and hardware of each row are added to the CSV table. The README gets the Markdown
-table.
+FOLDER is the output folder of `hff compare`. Its CSV tables, Markdown page and figure are copied to results/
+as NAME.csv and so on (comparison.csv without NAME). The command, versions and hardware of each row are added
+to the CSV table. The README gets the Markdown table where it has a place of that name.
 """
 
 import csv
@@ -14,7 +14,9 @@ from pathlib import Path
 from collect import RESULTS
 from pages import filled
 
-from hff.comparison.compare import FIGURE, PAGE, TABLE
+from hff.comparison.compare import FIGURE, PAGE, TABLE, TRIALS
+from hff.comparison.entrants import entry_of
+from hff.comparison.settings import PROTOCOL
 
 ROOT = RESULTS.parent
 README = ROOT / "README.md"
@@ -23,11 +25,15 @@ MACHINE = ("command", "hff", "torch", "python", "processor", "threads")
 
 def rows(folder: Path) -> list[dict[str, str]]:
     """The table of a comparison, with command, versions and hardware of each row."""
-    seed = json.loads((folder / "settings.json").read_text())["settings"]["seed"]
+    saved = json.loads((folder / "settings.json").read_text())
+    if saved.get("protocol") != PROTOCOL:
+        sys.exit(f"{folder} does not follow protocol {PROTOCOL}; measure again, so that rows are not mixed.")
+    seed = saved["settings"]["seed"]
     with (folder / TABLE).open(newline="") as file:
         found = list(csv.DictReader(file))
     for row in found:
-        machine = json.loads((folder / row["method"] / "environment.json").read_text())
+        run = folder / entry_of(row["method"]).folder
+        machine = json.loads((run / "environment.json").read_text())
         row |= {"seed": str(seed), **{key: str(machine[key]) for key in MACHINE}}
         row["date"] = machine["started"][:10]
     return found
@@ -40,18 +46,21 @@ def table(folder: Path) -> str:
 
 
 def main() -> None:
-    if len(sys.argv) != 2 or not (Path(sys.argv[1]) / TABLE).exists():
+    if len(sys.argv) not in (2, 3) or not (Path(sys.argv[1]) / TABLE).exists():
         sys.exit("Give the folder of a finished comparison, such as runs/compare-fashion_mnist-60s-seed0.")
-    folder = Path(sys.argv[1])
+    folder, name = Path(sys.argv[1]), sys.argv[2] if len(sys.argv) == 3 else "comparison"
     found = rows(folder)
-    with (RESULTS / TABLE).open("w", newline="") as file:
+    with (RESULTS / f"{name}.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, found[0].keys(), lineterminator="\n")
         writer.writeheader()
         writer.writerows(found)
-    for name in (PAGE, FIGURE):
-        shutil.copy(folder / name, RESULTS / name)
+    for file_name in (PAGE, FIGURE):
+        shutil.copy(folder / file_name, RESULTS / Path(name).with_suffix(Path(file_name).suffix))
+    if (folder / TRIALS).exists():
+        shutil.copy(folder / TRIALS, RESULTS / f"{name}-trials.csv")
     text = README.read_text(encoding="utf-8")
-    README.write_text(filled(text, "comparison", table(folder)), encoding="utf-8")
+    if f"<!-- {name} -->" in text:
+        README.write_text(filled(text, name, table(folder)), encoding="utf-8")
 
 
 if __name__ == "__main__":

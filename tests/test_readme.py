@@ -6,6 +6,7 @@ import shutil
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -15,9 +16,9 @@ from hff.bench import BenchResult
 from hff.cli import main
 from hff.cli.bench import ALLOWED
 from hff.comparison import Comparison, ComparisonSettings, MethodResult
-from hff.comparison.entrants import find_entrants
+from hff.comparison.entrants import entries_of, find_entrants
 from hff.config import fields_of, shown
-from hff.data import datasets
+from hff.data import Preprocessing, datasets
 from hff.data.samples import SAMPLES, write_samples
 from hff.experiment import Experiment
 from hff.methods import methods
@@ -130,11 +131,15 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> list[Experiment]:
             known = datasets[settings.data.name]
             assert known.in_shape
             assert known.classes
-            names = names or sorted(methods)
+            entries = entries_of(names)
+            inputs = Preprocessing((0.5,), (0.25,), 255.0, known.in_shape)
+            data: Any = SimpleNamespace(
+                in_shape=known.in_shape, classes=range(known.classes), preprocessing=inputs
+            )
             self.folder, self.settings = folder, settings
-            self.entrants, self.unsupported = find_entrants(settings, names, known.in_shape, known.classes)
+            self.entrants, self.unsupported = find_entrants(settings, entries.values(), data)
             assert self.entrants
-            assert set(self.entrants) | set(self.unsupported) == set(names)
+            assert set(self.entrants) | set(self.unsupported) == set(entries)
             assert settings.network or not self.unsupported
 
         def run(self, listener: Any = None) -> list[MethodResult]:

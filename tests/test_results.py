@@ -106,10 +106,14 @@ def test_the_readme_shows_the_comparison_of_all_methods() -> None:
     table = text.partition("<!-- comparison -->\n")[2].partition("<!-- end of comparison -->")[0]
     assert "(results/comparison.png)" in text
     assert (RESULTS / "comparison.png").stat().st_size > 10_000
-    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
-    for row, line in zip(found, lines, strict=True):
-        assert line[:2] == [row["rank"], row["method"]]
-        assert line[3:5] == [f"{float(row[key]):.2f}" for key in ("validation_accuracy", "test_accuracy")]
+    header, _, *lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    shown = {cells["method"]: cells for cells in (dict(zip(header, line, strict=True)) for line in lines)}
+    assert len(lines) == len(shown) == len(found)
+    for row in found:
+        cells = shown[row["method"]]
+        assert cells[""] == row["rank"]
+        for column, key in {"validation %": "validation_accuracy", "test %": "test_accuracy"}.items():
+            assert cells[column].split()[0] == f"{float(row[key]):.2f}"
 
 
 def test_the_readme_has_the_measured_ratios_of_a_step() -> None:

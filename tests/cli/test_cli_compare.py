@@ -17,6 +17,7 @@ from hff.cli import main
 from hff.cli.compare import OPTIONAL_COLUMNS, seconds, table_of
 from hff.cli.parsing import UsageError
 from hff.comparison import MethodResult
+from hff.methods import Group
 
 Answer = Callable[[list[str]], Any]
 SMALL = ["--network", "mlp", "--network.widths", "16,12", "--data.limit", "200", "--batch-size", "64"]
@@ -36,14 +37,20 @@ def test_it_estimates_the_time_then_trains_and_shows_a_table(
     printed = capsys.readouterr().out
     lines = printed.splitlines()
     assert lines[0] == "2 methods on digits (limit 200), mlp: 0.05 s of training each, batches of 64, seed 0"
+    assert lines[1:4] == [
+        "protocol 1",
+        "each method gets the network in the form that it declares",
+        "each method has the learning rate that it declares",
+    ]
     assert re.match(
-        r"about \d+ s left: 0 s training, \d+ s validation and test, \d+ s measuring mem", lines[1]
+        r"about \d+ s left: 0 s training, \d+ s validation and test, \d+ s measuring mem", lines[4]
     )
-    assert re.match(r"1/2  sff       mlp 16-12 +\d+\.\d\d % on validation  0\.\d s of training", lines[3])
+    assert re.match(r"1/2  sff       mlp 16-12 +\d+\.\d\d % on validation, 0\.\d s, ", lines[6])
     header = next(line for line in lines if "claimed %" in line)
-    for column in ("validation %", "test %", "s / epoch", "MB", "passes", "s / 10,000"):
+    for column in ("validation %", "test %", "parameters", "MB"):
         assert column in header
-    assert max(map(len, lines[lines.index(header) :][:3])) <= 80
+    assert max(map(len, lines[1:])) <= 80
+    assert [line.strip() for line in lines if line.strip() in ("strictly local", "backprop")]
     folder = Path("runs/compare-digits-mlp-0.05s-seed0")
     expected = f"The table and the run of each method are in {folder}:"
     assert f"{expected}\n  comparison.csv, comparison.md, comparison.png\n" in printed
@@ -55,7 +62,7 @@ def test_it_estimates_the_time_then_trains_and_shows_a_table(
 
     assert main([*TINY[:-2], "--budget", "0.05s"]) == 0
     again = capsys.readouterr().out.splitlines()
-    assert again[1] == "all methods are already trained"
+    assert again[4] == "all methods are already trained"
     assert again[-1] == lines[-1]
     assert main(["eval", str(folder / "sff"), "--split", "validation"]) == 0
 
@@ -72,6 +79,29 @@ def test_json_output_and_resuming(answer: Answer, capsys: pytest.CaptureFixture[
     assert answer(["compare", "--resume", "here"]) == first
     assert main([*TINY, "--out", "here", "--quiet"]) == 0
     assert capsys.readouterr().out == ""
+
+
+def test_seeds_rates_and_options_of_methods(answer: Answer, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["compare", *SMALL, "--methods", "dfa,hff:temperature=5", "--epochs", "1", "--budget", "9s"]
+    argv += ["--rates", "0.003,0.01", "--seeds", "2", "--same-network"]
+    found = answer(argv)
+    assert found["folder"] == "runs/compare-digits-mlp-same-network-rates-9s-1epochs-seed0"
+    assert (found["protocol"], found["seeds"], found["rates"]) == (1, 2, [0.003, 0.01])
+    assert {row["method"]: (row["form"], row["seeds"], row["trials"]) for row in found["results"]} == {
+        "dfa": ("bare", 2, 2),
+        "hff:temperature=5": ("bare", 2, 2),
+    }
+    assert len(found["trials"]) == 4
+    assert main(["compare", "--resume", found["folder"]]) == 0
+    printed = capsys.readouterr().out
+    lines = printed.splitlines()
+    assert re.match(r"dfa +rate 0\.0\d+ of 0\.003 to 0\.01, \d+\.\d\d % after a trial", lines[7])
+    assert re.match(r"4/4  hff:temperature=5  seed 1 +\d+\.\d\d % on validation, ", lines[12])
+    assert re.search(r"^[1-2](-2)? +dfa +\d+\.\d\d ± \d+\.\d\d ", printed, re.MULTILINE)
+    named = next(number for number, line in enumerate(lines) if found["folder"] in line)
+    assert max(map(len, lines[1:named])) <= 80
+    assert "\nhff:temperature=5 has its best rate, 0.01, at the edge of 2 trials.\n" in printed
+    assert "trials.csv" in lines[-1]
 
 
 def test_a_summary_without_an_accuracy_does_not_break_the_table(capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,7 +156,24 @@ def test_a_full_disk_leaves_a_comparison_that_can_be_resumed(
         (["--methods", "hff,bakprop"], "Unknown method 'bakprop'; did you mean 'backprop'?"),
         (["--budget", "soon"], "--budget must be a time such as 90s, 5m or 1h, not 'soon'."),
         (["--budget", "0s"], "--budget must be a time such as 90s, 5m or 1h, not '0s'."),
-        (["--budget", "5s", "--epochs", "3"], "Give either --budget or --epochs, not both."),
+        (
+            ["--rates", "search", "--learning-rate", "0.1"],
+            "Give either a learning rate for all methods, or rates to try, not both.",
+        ),
+        (
+            ["--rates", "fast"],
+            "rates must be declared, search, or different positive numbers such as 0.001,0.003, not "
+            "['fast'].",
+        ),
+        (["--seeds", "0"], "seeds must be at least 1, not 0."),
+        (
+            ["--methods", "hff:temprature=5"],
+            "Unknown parameter of method 'hff': 'temprature'; did you mean 'temperature'?",
+        ),
+        (
+            ["--methods", "hff:cold"],
+            "Options of a method are given as in hff:temperature=5:lse=mean, not as 'hff:cold'.",
+        ),
         (["--epochs", "0"], "epochs must be at least 1, not 0."),
         (
             ["--network.widths", "3"],
@@ -159,18 +206,23 @@ def test_without_matplotlib_only_the_figure_is_missing(
     assert not Path("here/comparison.png").exists()
 
 
-@pytest.mark.parametrize(("width", "without"), [(200, 0), (100, 1), (80, 3)])
+@pytest.mark.parametrize(("width", "without"), [(220, 0), (160, 2), (100, 6), (80, 9)])
 def test_a_narrow_terminal_drops_optional_columns(width: int, without: int) -> None:
-    facts = (90.12, 89.34, "89.96 ± 0.10", 600.0, 10.5, 60.1, 123.4, 10, 13.5, 10_000, 1e-3, None)
-    results = [MethodResult("predictive_coding", "Predictive Coding", "cnn 30-60", *facts)]
+    facts = (90.12, 89.34, "89.96 ± 0.10", 600.0, 10.5, 60.1, 123.4, 10, 13.5, 10_000, 9_000, 1e-3, None)
+    form = "activation gelu"
+    results = [
+        MethodResult("predictive_coding", "Predictive Coding", Group.FEEDBACK, "cnn 30-60", form, *facts)
+    ]
     table = table_of(results, width)
     headers = [str(column.header) for column in table.columns]
     assert set(OPTIONAL_COLUMNS) - set(headers) >= set(OPTIONAL_COLUMNS[:without])
-    assert {"method", "validation %", "test %", "claimed %", "MB", "passes", "s / 10,000"} <= set(headers)
+    assert {"method", "validation %", "test %", "claimed %", "parameters"} <= set(headers)
     text = io.StringIO()
     Console(file=text, width=width).print(table)
     assert "…" not in text.getvalue()
-    assert len(text.getvalue().splitlines()) == 2
+    # The group is a column, or a headline of its own.
+    assert len(text.getvalue().splitlines()) == (2 if "group" in headers else 3)
+    assert max(map(len, text.getvalue().splitlines())) <= width
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,17 @@ import pytest
 from PIL import Image
 
 from hff.comparison import Comparison, ComparisonListener, ComparisonSettings, MethodResult
-from hff.comparison.compare import FIGURE, SETTINGS
-from hff.comparison.entrants import default_networks, find_entrants
+from hff.comparison.compare import FIGURE
+from hff.comparison.entrants import default_networks, entries_of, find_entrants
 from hff.comparison.figure import draw
-from hff.comparison.results import as_csv, as_markdown, cells, ranked
+from hff.comparison.ranking import ranked, ranks
+from hff.comparison.results import as_csv, as_markdown, cells
+from hff.comparison.saved import SETTINGS
+from hff.comparison.settings import PROTOCOL
+from hff.data import load_data
 from hff.errors import UserError
 from hff.experiment import PARTS, Experiment, Selection
-from hff.methods import methods
+from hff.methods import Group, methods
 from hff.methods.mono_forward import MonoForward
 from hff.networks import create_network
 from hff.paper import claimed
@@ -29,6 +33,7 @@ MLP = Selection("mlp", {"widths": (16, 12)})
 TINY = ComparisonSettings(DIGITS, MLP, epochs=2, batch_size=64)
 NAMES = ["backprop", "mono_forward", "sff"]
 MEMORY = 12_300_000
+HFF = Selection("hff", {})
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +64,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
 def result(method: str = "hff", validation: float | None = 90.0, **facts: Any) -> MethodResult:
     known: dict[str, Any] = {
         "title": method.upper(),
+        "group": Group.LOCAL,
         "network": "mlp 16-12",
+        "form": "bare",
         "test_accuracy": 89.5,
         "claimed": None,
         "training_seconds": 60.0,
@@ -68,7 +75,8 @@ def result(method: str = "hff", validation: float | None = 90.0, **facts: Any) -
         "peak_memory_mb": 40.0,
         "passes": 1,
         "seconds_per_10000_predictions": 0.25,
-        "parameters": 1000,
+        "parameters": 1200,
+        "prediction_parameters": 1000,
         "learning_rate": 1e-3,
         "failure": None,
     }
@@ -94,7 +102,7 @@ def test_a_comparison_ranks_ordinary_runs_and_repeats_nothing(
         assert each.seconds_per_10000_predictions is not None
     with (tmp_path / "comparison.csv").open(newline="") as file:
         assert [(r["rank"], r["method"]) for r in csv.DictReader(file)] == [
-            (str(rank), each.method) for rank, each in enumerate(results, 1)
+            (rank, each.method) for rank, each in zip(ranks(results), results, strict=True)
         ]
     assert counted == {"train": NAMES, "resume": [], "evaluate_run": NAMES}
 
@@ -151,19 +159,33 @@ def test_a_failed_method_is_reported_and_not_trained_again(
 
 def test_each_method_has_its_own_learning_rate_unless_one_is_given() -> None:
     for name, method in methods.items():
-        assert TINY.experiment(name, MLP).training.learning_rate == method.info.learning_rate
+        entry = Selection(name, {})
+        assert TINY.experiment(entry, MLP).training.learning_rate == method.info.learning_rate
     common = ComparisonSettings(DIGITS, MLP, epochs=2, learning_rate=0.02)
-    assert common.experiment("hff", MLP).training.learning_rate == 0.02
-    assert ComparisonSettings(DIGITS, seconds=7.0).experiment("hff", MLP).training.seconds == 7.0
+    assert common.experiment(HFF, MLP).training.learning_rate == 0.02
+
+
+def test_a_budget_limits_seconds_epochs_or_both() -> None:
+    budgets: list[tuple[dict[str, Any], tuple[float | None, str, str]]] = [
+        ({"seconds": 7.0}, (7.0, "seconds", "7s")),
+        ({"epochs": 3}, (None, "seconds", "3epochs")),
+        ({"seconds": 7.0, "epochs": 3}, (7.0, "either", "7s-3epochs")),
+    ]
+    for budget, expected in budgets:
+        settings = ComparisonSettings(DIGITS, **budget)
+        training = settings.experiment(HFF, MLP).training
+        assert (training.seconds, training.stop_at, settings.budget) == expected
+        assert "epochs" not in budget or training.epochs == 3
 
 
 def test_every_method_has_a_default_network_and_a_given_network_may_be_unsupported() -> None:
-    found, unsupported = find_entrants(ComparisonSettings(DIGITS, seconds=5.0), methods, (1, 8, 8), 10)
+    data, entries = load_data("digits", limit=200), entries_of(None).values()
+    found, unsupported = find_entrants(ComparisonSettings(DIGITS, seconds=5.0), entries, data)
     assert set(found) == set(methods)
     assert not unsupported
     assert found["hff"].network == "mlp 3x500"
     assert found["cwconv"].network == "cnn 30-60"
-    found, unsupported = find_entrants(TINY, methods, (1, 8, 8), 10)
+    found, unsupported = find_entrants(TINY, entries, data)
     assert set(found) | set(unsupported) == set(methods)
     network = create_network("mlp", (1, 8, 8), 10, **MLP.options)
     assert unsupported["cwconv"] == methods["cwconv"].unsupported_reason(network, 10)
@@ -187,21 +209,23 @@ def test_other_settings_in_the_same_folder_are_refused(tmp_path: Path) -> None:
             Comparison(tmp_path, other, NAMES[:1])
 
 
-def test_the_folder_of_an_older_version_is_opened(tmp_path: Path, counted: dict[str, list[str]]) -> None:
-    results = Comparison(tmp_path, TINY, NAMES[:1]).run()
+def test_a_comparison_of_another_protocol_is_refused(tmp_path: Path) -> None:
+    Comparison(tmp_path, TINY, NAMES[:1]).run()
     saved = json.loads((tmp_path / SETTINGS).read_text())
-    (tmp_path / SETTINGS).unlink()
-    old = {"terms": saved["settings"], "methods": saved["methods"]}
-    (tmp_path / "terms.json").write_text(json.dumps(old))
-    assert Comparison(tmp_path, TINY, NAMES[:1]).results() == results
-    assert Comparison.open(tmp_path).run() == results
-    assert counted["train"] == NAMES[:1]
-
-    (tmp_path / SETTINGS).unlink()
-    old["terms"]["data"]["options"]["fold"] = 3
-    (tmp_path / "terms.json").write_text(json.dumps(old))
-    with pytest.raises(UserError, match=r"terms\.json was written by an older version of hff .*'data\.fold'"):
+    assert saved["protocol"] == PROTOCOL
+    write_json(tmp_path / SETTINGS, {**saved, "protocol": PROTOCOL + 1})
+    other = rf"contains a comparison of protocol {PROTOCOL + 1}, but this version of hff follows protocol"
+    for make in (lambda: Comparison(tmp_path, TINY, NAMES[:1]), lambda: Comparison.open(tmp_path)):
+        with pytest.raises(UserError, match=other):
+            make()
+    write_json(tmp_path / SETTINGS, {"settings": saved["settings"], "methods": saved["methods"]})
+    with pytest.raises(UserError, match="from before protocols had versions"):
         Comparison.open(tmp_path)
+    (tmp_path / SETTINGS).rename(tmp_path / "terms.json")
+    with pytest.raises(UserError, match="from before protocols had versions"):
+        Comparison(tmp_path, TINY, NAMES[:1])
+    # The runs themselves can still be opened.
+    assert Run.open(tmp_path / NAMES[0]).finished
 
 
 def test_mistakes_are_named(tmp_path: Path) -> None:
@@ -211,8 +235,12 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
         Comparison(tmp_path, TINY, [])
     with pytest.raises(UserError, match="does not contain a comparison"):
         Comparison.open(tmp_path)
-    with pytest.raises(UserError, match="either seconds or epochs"):
-        ComparisonSettings(DIGITS, seconds=3.0, epochs=4)
+    with pytest.raises(UserError, match="needs a budget: seconds, epochs, or both"):
+        ComparisonSettings(DIGITS)
+    with pytest.raises(UserError, match="seeds must be at least 1, not 0"):
+        ComparisonSettings(DIGITS, epochs=1, seeds=0)
+    with pytest.raises(UserError, match="either a learning rate for all methods, or rates to try"):
+        ComparisonSettings(DIGITS, epochs=1, learning_rate=0.01, rates="search")
     blind = Selection("digits", {**DIGITS.options, "validation": 0})
     with pytest.raises(UserError, match=r"set data\.validation above 0"):
         Comparison(tmp_path, ComparisonSettings(blind, epochs=1))
@@ -226,7 +254,7 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
 
 
 def test_settings_are_read_as_written() -> None:
-    for settings in (TINY, ComparisonSettings(DIGITS, seconds=5.0)):
+    for settings in (TINY, ComparisonSettings(DIGITS, seconds=5.0, epochs=3, rates=(0.01, 0.1), seeds=3)):
         again = ComparisonSettings.from_mapping(json.loads(json.dumps(settings.to_mapping())))
         assert again.difference(settings) is None
 
@@ -235,7 +263,8 @@ def test_a_batch_size_that_is_not_given_is_chosen_for_the_data(tmp_path: Path) -
     settings = replace(TINY, batch_size=None)
     comparison = Comparison(tmp_path, settings, ["hff"])
     assert comparison.settings.batch_size == comparison.entrants["hff"].experiment.training.batch_size == 16
-    write_json(tmp_path / SETTINGS, {"settings": comparison.settings.to_mapping(), "methods": ["hff"]})
+    saved = {"protocol": PROTOCOL, "settings": comparison.settings.to_mapping(), "methods": ["hff"]}
+    write_json(tmp_path / SETTINGS, saved)
     # The same command resumes the comparison.
     assert Comparison(tmp_path, settings, ["hff"]).settings == comparison.settings
     with pytest.raises(UserError, match="a comparison with batch_size 16, not 64"):
@@ -254,9 +283,10 @@ def test_methods_are_ranked_by_validation_accuracy() -> None:
 
 def test_tables_show_failed_and_unsupported_methods() -> None:
     results = [result(claimed="89.96 ± 0.10"), result("ff", None, failure="It diverged.", test_accuracy=None)]
-    assert cells(results)[0][:6] == ["1", "hff", "mlp 16-12", "90.00", "89.50", "89.96 ± 0.10"]
-    assert cells(results)[0][6:] == ["60.0", "4.5", "13.3", "40", "1", "0.25"]
-    assert cells(results)[1][:5] == ["–", "ff", "mlp 16-12", "failed", "–"]
+    assert cells(results)[0][:6] == ["1", "hff", "local", "mlp 16-12", "bare", "0.001"]
+    assert cells(results)[0][6:11] == ["90.00", "89.50", "89.96 ± 0.10", "1,000", "1,200"]
+    assert cells(results)[0][11:] == ["60.0", "4.5", "13.3", "40", "1", "0.25"]
+    assert cells(results)[1][:8] == ["–", "ff", "local", "mlp 16-12", "bare", "0.001", "failed", "–"]
     page = as_markdown(results, {"cwconv": "It needs convolutions."}, TINY)
     assert page.startswith("# digits (limit 200), mlp: 2 epochs of training each, batches of 64, seed 0\n")
     assert "- `ff` failed: It diverged.\n- `cwconv` is left out: It needs convolutions." in page
@@ -289,11 +319,12 @@ def test_the_height_of_the_figure_grows_with_the_methods(tmp_path: Path) -> None
         "{",
         "[]",
         '{"a":' * 100_000,
-        '{"settings": 1, "methods": []}',
-        '{"settings": {"data": {"name": "digits", "options": {}}, "network": null}, "methods": [1]}',
-        '{"settings": {"data": {"name": 3, "options": {}}, "network": null}, "methods": []}',
-        '{"settings": {"data": {"name": "digits", "options": {}}, "network": null, "epochs": "x"},'
-        ' "methods": []}',
+        '{"protocol": 1, "settings": 1, "methods": []}',
+        '{"protocol": 1, "settings": {"data": {"name": "digits", "options": {}}, "network": null},'
+        ' "methods": [1]}',
+        '{"protocol": 1, "settings": {"data": {"name": 3, "options": {}}, "network": null}, "methods": []}',
+        '{"protocol": 1, "settings": {"data": {"name": "digits", "options": {}}, "network": null,'
+        ' "epochs": "x"}, "methods": []}',
     ],
 )
 def test_damaged_settings_of_a_comparison_are_named(content: str, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Damage to the files of a group of seeds, of a comparison, and to recipes."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -11,8 +10,8 @@ from worker import assert_harmless
 
 from hff import recipes
 from hff.comparison import Comparison
-from hff.comparison.compare import OLD_SETTINGS, SETTINGS
 from hff.comparison.results import as_csv
+from hff.comparison.saved import SETTINGS
 from hff.experiment import Experiment
 from hff.run_group import RunGroup
 
@@ -51,18 +50,11 @@ def comparison(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.mutations(150)
-@pytest.mark.parametrize("file", [SETTINGS, OLD_SETTINGS])
-def test_damage_to_the_settings_of_a_comparison_does_no_harm(file: str, count: int, comparison: Path) -> None:
-    if file == OLD_SETTINGS:
-        saved = json.loads((comparison / SETTINGS).read_text())
-        (comparison / SETTINGS).unlink()
-        old = {"terms": saved["settings"], "methods": saved["methods"]}
-        (comparison / file).write_text(json.dumps(old, indent=2))
-
+def test_damage_to_the_settings_of_a_comparison_does_no_harm(count: int, comparison: Path) -> None:
     def open_it(folder: Path) -> None:
         Comparison.open(folder, device="cpu").results()
 
-    assert_harmless(damaged(comparison, file, [open_it], count, TEXT))
+    assert_harmless(damaged(comparison, SETTINGS, [open_it], count, TEXT))
 
 
 @pytest.mark.mutations(100)

@@ -203,3 +203,24 @@ def test_without_a_budget_the_plan_counts_epochs(digits: DataSet) -> None:
     assert plan.over(Position(stage=1), steps=10)
     assert plan.share(Position(spent=3.0)) is None
     assert len(Batches.in_order(digits.train, digits.preprocessing, 64)) == STEPS
+
+
+def test_with_both_limits_a_stage_is_over_at_the_first() -> None:
+    plan = Plan(GREEDY, Settings(epochs=4, seconds=30.0, stop_at="either"))
+    half = Position(epoch=1, step=5, spent=1.0)
+    assert plan.progress(half, steps=10) == 15 / 30
+    assert plan.over(Position(epoch=3, spent=1.0), steps=10)
+    assert plan.over(Position(epoch=1, spent=plan.ends[0]), steps=10)
+    # Epochs alone do not end a training with a time budget only.
+    assert not Plan(GREEDY, SETTINGS).over(Position(epoch=3, spent=1.0), steps=10)
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(7.0, 14), (1000.0, 4 * STEPS)])
+def test_a_training_with_both_limits_ends_at_the_first(
+    seconds: float, steps: int, digits: DataSet, clock: Clock
+) -> None:
+    settings = replace(SETTINGS, seconds=seconds, stop_at="either")
+    recorder = Recorder()
+    fit(method_for(digits, clock, JOINT), digits, settings, listener=recorder)
+    assert clock.steps == steps
+    assert recorder.received[0].seconds_left == pytest.approx((steps - 1) * STEP)

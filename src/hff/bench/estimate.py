@@ -34,6 +34,10 @@ class Candidate(Protocol):
     """A training to estimate."""
 
     @property
+    def name(self) -> str:
+        """The name of the training, by which its cost is found."""
+
+    @property
     def experiment(self) -> Experiment:
         """The experiment to train."""
 
@@ -84,14 +88,14 @@ def measure_costs(
     tasks: dict[tuple[str, int], Task] = {}
     failed: set[str] = set()
     for candidate in candidates:
-        name = candidate.experiment.method.name
+        name = candidate.name
         with _noting_out_of_memory(name, failed):
             found = _tasks(candidate, in_shape, classes, device)
             tasks |= {key: _unless_failed(task, name, failed) for key, task in found.items()}
     seconds = {key: statistics.median(each) for key, each in interleaved(tasks, ROUNDS).items()}
     costs = {}
     for candidate in candidates:
-        name = candidate.experiment.method.name
+        name = candidate.name
         if name in failed:
             continue
         steps = tuple(seconds[name, number] for number in range(len(candidate.stages)))
@@ -104,7 +108,7 @@ def _tasks(
 ) -> dict[tuple[str, int], Task]:
     """The tasks of a method by (name, number of the stage), and its predictions by (name, PREDICTING)."""
     experiment = candidate.experiment
-    name, settings = experiment.method.name, experiment.training
+    name, settings = candidate.name, experiment.training
     method = experiment.create_method(in_shape, classes).to(device)
     tasks: dict[tuple[str, int], Task] = {}
     for number, stage in enumerate(candidate.stages):
@@ -173,11 +177,11 @@ def estimate(
         return Estimate(training=max(0.0, (settings.seconds or 0.0) - spent))
     epoch = epoch_seconds(candidate.stages, cost.step_seconds, settings, train)
     epochs = sum(stage.epochs for stage in candidate.stages)
-    if settings.seconds is None:
-        done = min(1.0, seen / (train * epochs))
-        training, records = (1 - done) * epochs * epoch, (1 - done) * epochs
-    else:
-        training = max(0.0, settings.seconds - spent)
+    done = min(1.0, seen / (train * epochs))
+    training, records = (1 - done) * epochs * epoch, (1 - done) * epochs
+    if settings.seconds is not None:
+        left = max(0.0, settings.seconds - spent)
+        training = min(training, left) if settings.stop_at == "either" else left
         records = min(RECORDS * training / settings.seconds, training / epoch) + len(candidate.stages)
     # After the training, the scale of each layer is fitted on the validation split once.
     evaluated = (records + 1) * validation + test

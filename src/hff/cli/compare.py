@@ -27,14 +27,27 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from hff.comparison import Comparison, ComparisonSettings, MethodResult
+    from hff.comparison.rates import Rates
 
 SMALL_DATA, SMALL_BUDGET, BUDGET = "digits", "5s", "60s"
 """The default comparison takes a few minutes. On other data, each method gets a minute."""
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 UNLIMITED = 2000
 """A width at which no table is cut."""
-OPTIONAL_COLUMNS = ("epochs", "training s", "network", "s / epoch")
-"""Columns that are dropped if the table is too wide, in this order."""
+OPTIONAL_COLUMNS = (
+    "group",
+    "form",
+    "epochs",
+    "training s",
+    "in training",
+    "network",
+    "s / epoch",
+    "rate",
+    "passes",
+    "s / 10,000",
+    "MB",
+)
+"""Columns that are dropped if the table is too wide, in this order. Headlines show the groups in any case."""
 TRAINING = ("epochs", "batch_size", "learning_rate")
 """The training settings that can be set for all methods."""
 
@@ -81,13 +94,22 @@ def flags_of(scanned: Mapping[str, str]) -> Parser:
     parser.add_machine_flags()
     parser.add_argument("--quiet", action="store_true", help="show only errors")
     run = parser.add_argument_group("comparison")
-    run.add_argument("--methods", metavar="NAME,NAME", help="from `hff list methods` (all)")
+    text = "from `hff list methods`, with options as in hff,hff:temperature=5:lse=mean (all)"
+    run.add_argument("--methods", metavar="NAME,NAME", help=text)
     text = f"training time of each method, such as 90s, 5m or 1h ({BUDGET}; {SMALL_DATA}: {SMALL_BUDGET})"
     run.add_argument("--budget", metavar="TIME", help=text)
+    text = "learning rates: those that the methods declare, a search by short trials, or a list to try"
+    run.add_argument(
+        "--rates", metavar="declared|search|LIST", default=argparse.SUPPRESS, help=f"{text} (declared)"
+    )
+    text = "number of seeds of each method (1)"
+    run.add_argument("--seeds", type=int, metavar="N", default=argparse.SUPPRESS, help=text)
+    text = "give all methods the same bare network, not the form of network that each one declares"
+    run.add_argument("--same-network", action="store_true", default=argparse.SUPPRESS, help=text)
     run.add_argument("--out", type=Path, metavar="DIR", help="folder (named after the settings, in runs/)")
     run.add_argument("--resume", type=Path, metavar="DIR", help="resume a comparison")
     defaults = {
-        "epochs": "if given, instead of --budget",
+        "epochs": "if given, instead of --budget; with both, whichever ends first",
         "batch_size": CHOSEN_BATCH_SIZE,
         "learning_rate": "what each method declares",
     }
@@ -109,19 +131,21 @@ def settings_of(given: argparse.Namespace) -> "ComparisonSettings":
     from hff.experiment import Experiment
 
     flags = settings_in(given)
-    if given.budget is not None and "epochs" in flags:
-        raise UsageError("Give either --budget or --epochs, not both.")
     flags["data"] = {"name": SMALL_DATA, **flags.get("data", {})}
     experiment = Experiment.from_mapping(flags)
     training = experiment.training
     budget = given.budget or (SMALL_BUDGET if experiment.data.name == SMALL_DATA else BUDGET)
+    only_epochs = "epochs" in flags and given.budget is None
     return ComparisonSettings(
         data=experiment.data,
         network=experiment.network if "network" in flags else None,
-        seconds=None if "epochs" in flags else seconds(budget),
+        seconds=None if only_epochs else seconds(budget),
         epochs=training.epochs if "epochs" in flags else None,
         batch_size=training.batch_size if "batch_size" in flags else None,
         learning_rate=training.learning_rate if "learning_rate" in flags else None,
+        rates=rates(getattr(given, "rates", "declared")),
+        same_network="same_network" in given,
+        seeds=getattr(given, "seeds", 1),
         seed=experiment.seed,
     )
 
@@ -134,10 +158,20 @@ def seconds(text: str) -> float:
     return float(match[1]) * UNITS[match[2]]
 
 
+def rates(text: str) -> "Rates":
+    """The rates of a text such as declared, search or 0.001,0.003."""
+    from hff.comparison.rates import checked_rates
+
+    return checked_rates(text if text in ("declared", "search") else text.split(","))
+
+
 def default_folder(settings: "ComparisonSettings") -> Path:
     """The folder of a comparison. It depends on the settings only, so that the same command resumes it."""
     network = [settings.network.name] if settings.network else []
-    parts = ["compare", settings.data.name, *network, settings.budget, f"seed{settings.seed}"]
+    form = ["same-network"] if settings.same_network else []
+    tried = settings.rates
+    rates = [] if tried == "declared" else ["search" if tried == "search" else "rates"]
+    parts = ["compare", settings.data.name, *network, *form, *rates, settings.budget, f"seed{settings.seed}"]
     return Path("runs", "-".join(parts))
 
 
@@ -180,13 +214,16 @@ def _draw(comparison: "Comparison", results: "list[MethodResult]") -> Path | str
 def _answer(
     comparison: "Comparison", results: "list[MethodResult]", figure: Path | str, given: argparse.Namespace
 ) -> None:
-    from hff.comparison.compare import PAGE, TABLE
+    from hff.comparison import PROTOCOL
+    from hff.comparison.compare import PAGE, TABLE, TRIALS
 
     if given.json:
         document = {
             "folder": str(comparison.folder),
+            "protocol": PROTOCOL,
             **comparison.settings.to_mapping(),
             "results": [asdict(result) for result in results],
+            "trials": [asdict(trial) for name in comparison.entrants for trial in comparison.trials(name)],
             "unsupported": comparison.unsupported,
             "figure": str(figure) if isinstance(figure, Path) else None,
         }
@@ -195,7 +232,8 @@ def _answer(
     if given.quiet:
         return
     _show(results)
-    files = [TABLE, PAGE, *([figure.name] if isinstance(figure, Path) else [])]
+    tried = [] if comparison.settings.rates == "declared" else [TRIALS]
+    files = [TABLE, PAGE, *tried, *([figure.name] if isinstance(figure, Path) else [])]
     write(f"\nThe table and the run of each method are in {comparison.folder}:\n  {', '.join(files)}")
     if isinstance(figure, str):
         write(figure)
@@ -222,7 +260,7 @@ def table_of(results: "list[MethodResult]", width: int) -> "Table":
     from rich.table import Table
     from rich.text import Text
 
-    from hff.comparison.results import COLUMNS, cells
+    from hff.comparison.results import COLUMNS, grouped_cells
 
     console = Console(width=UNLIMITED)
     for dropped in range(len(OPTIONAL_COLUMNS) + 1):
@@ -230,12 +268,15 @@ def table_of(results: "list[MethodResult]", width: int) -> "Table":
         narrow = dropped == len(OPTIONAL_COLUMNS)
         table = Table(box=None, header_style="bold", pad_edge=False, collapse_padding=narrow)
         for header in headers:
-            is_text = header in ("method", "network")
+            is_text = header in ("method", "group", "network", "form")
             table.add_column(header, justify="left" if is_text else "right", no_wrap=True)
-        for row in cells(results):
-            shown = dict(zip(("", *COLUMNS), row, strict=True))
-            style = "bold" if shown["method"] == "hff" else None
-            table.add_row(*(Text(shown[header]) for header in headers), style=style)
+        for group, rows in grouped_cells(results):
+            if "group" not in headers:
+                table.add_row("", Text(group), style="dim")
+            for row in rows:
+                shown = dict(zip(("", *COLUMNS), row, strict=True))
+                style = "bold" if shown["method"].partition(":")[0] == "hff" else None
+                table.add_row(*(Text(shown[header]) for header in headers), style=style)
         if console.measure(table).maximum <= width:
             break
     return table

@@ -1,58 +1,40 @@
 """A comparison: a folder with a run of every method, and a table of their results."""
 
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from hff.bench.cost import trained_stages
 from hff.bench.estimate import Cost, Estimate, estimate, measure_costs, measuring_seconds
 from hff.bench.memory import MemoryMeter, is_out_of_memory
-from hff.comparison.entrants import find_entrants
-from hff.comparison.results import MethodResult, as_csv, as_markdown, ranked, result_of
-from hff.comparison.settings import SCHEMA, ComparisonSettings
-from hff.data import load_data
-from hff.errors import UserError, shortened
-from hff.experiment import resume, train
-from hff.files import read_json
-from hff.methods import methods
+from hff.comparison.entrants import Entrant, entries_of, find_entrants
+from hff.comparison.listener import ComparisonListener
+from hff.comparison.ranking import ranked
+from hff.comparison.rates import RateSearch, Trial, trial_of, trials_csv
+from hff.comparison.result import MethodResult, result_of
+from hff.comparison.results import as_csv, as_markdown
+from hff.comparison.saved import SETTINGS, read_comparison
+from hff.comparison.settings import PROTOCOL, ComparisonSettings
+from hff.data import DataSet, load_data
+from hff.errors import UserError
+from hff.experiment import Experiment, Selection, resume, train
 from hff.trained import evaluate_run
 from hff.training import Listener, Run, pick_device
 from hff.training.checkpoint import create_folder, write_atomically
 from hff.training.lock import FolderInUse, FolderLock
 from hff.training.run import write_json
 
-SETTINGS, OLD_SETTINGS = "settings.json", "terms.json"
-"""Version 0.1.0 saved the settings in terms.json, under the key "terms"."""
-TABLE, PAGE, FIGURE = "comparison.csv", "comparison.md", "comparison.png"
-
+TABLE, PAGE, FIGURE, TRIALS = "comparison.csv", "comparison.md", "comparison.png", "trials.csv"
+TRIAL_FOLDER = "trials"
+"""The folder of an entrant's trials, inside its own folder."""
 
 METHOD_SECONDS, FIGURE_SECONDS = 0.4, 0.7
 """What does not depend on the budget: the files and the scales of a method, and drawing the figure."""
-
-
-class ComparisonListener:
-    """Receives the progress of a comparison. This base class ignores it."""
-
-    def measuring(self, count: int) -> None:
-        """Called before a few steps and predictions of `count` methods are timed."""
-
-    def planned(self, estimate: Estimate) -> None:
-        """Called before the first training, with the time that the comparison will take."""
-
-    def listener(self, method: str, number: int) -> Listener:
-        """Called before a method is trained; returns the listener of its training.
-
-        Args:
-            method: the name of the method.
-            number: its position among all methods, starting at 1.
-        """
-        return Listener()
-
-    def trained(self, result: MethodResult, number: int) -> None:
-        """Called after a method was trained or has failed."""
 
 
 class Comparison:
@@ -61,7 +43,8 @@ class Comparison:
     Args:
         folder: the folder of the comparison. If it contains one already, its settings must be the same.
         settings: the settings that all methods share.
-        names: the methods; None for all registered ones.
+        names: the methods; None for all registered ones. A method with options is written as in
+            "hff:temperature=5", or is a `Selection("hff", {"temperature": 5})`.
         data_dir: the folder of data files.
         device: the device to train on.
     """
@@ -70,44 +53,44 @@ class Comparison:
         self,
         folder: Path,
         settings: ComparisonSettings,
-        names: Sequence[str] | None = None,
+        names: Sequence[str | Selection] | None = None,
         *,
         data_dir: Path | None = None,
         device: str = "auto",
     ) -> None:
-        names = sorted(methods.working()) if names is None else list(dict.fromkeys(names))
-        for name in names:
-            methods.find(name)
-        if not names:
-            raise UserError("There are no methods to compare; name at least one.")
-        self.folder, self.settings, self.names = folder, settings, names
+        self.entries = entries_of(names)
+        self.folder, self.settings, self.names = folder, settings, list(self.entries)
+        self._other: tuple[int, DataSet] | None = None
         self.lock = FolderLock(folder)
         """Entered while the comparison runs. A second process that enters it gets an error."""
         self._refuse_other_settings()
-        self.device = device
-        data = settings.data
-        self.data = load_data(data.name, data_dir=data_dir, seed=settings.seed, **data.options)
+        self.device, self.data_dir = device, data_dir
+        self.data = self._load_data(settings.seed)
+        """The data with the validation split of the first seed."""
         if self.data.validation is None:
             raise UserError("A comparison ranks on validation examples; set data.validation above 0.")
         self.settings = settings = settings.for_data(self.data)
-        self.entrants, self.unsupported = find_entrants(
-            settings, names, self.data.in_shape, len(self.data.classes)
-        )
+        self.entrants, self.unsupported = find_entrants(settings, self.entries.values(), self.data)
         if not self.entrants:
             raise UserError(next(iter(self.unsupported.values())))
 
     @classmethod
     def open(cls, folder: Path, *, data_dir: Path | None = None, device: str = "auto") -> "Comparison":
         """The comparison in a folder."""
-        found = _read(folder)
+        found = read_comparison(folder)
         if found is None:
             raise UserError(f"{folder} does not contain a comparison: it has no {SETTINGS}.")
         settings, names = found
         return cls(folder, settings, names, data_dir=data_dir, device=device)
 
-    def run_of(self, name: str) -> Run:
-        """The run of a method."""
-        return Run(self.folder / name)
+    def run_of(self, name: str, seed: int | None = None) -> Run:
+        """The run of an entrant with a seed; None stands for the first seed."""
+        folder = self.folder / self.entries[name].folder
+        return Run(folder if seed in (None, self.settings.seed) else folder / f"seed-{seed}")
+
+    def trial_run(self, name: str, rate: float) -> Run:
+        """The run of a trial of an entrant."""
+        return Run(self.folder / self.entries[name].folder / TRIAL_FOLDER / f"{rate:g}")
 
     def run(self, listener: ComparisonListener | None = None) -> list[MethodResult]:
         """Trains the methods that are not trained yet, then tests those that are not tested yet.
@@ -119,7 +102,7 @@ class Comparison:
 
     def _run(self, listener: ComparisonListener) -> list[MethodResult]:
         create_folder(self.folder)
-        saved = {"settings": self.settings.to_mapping(), "methods": self.names}
+        saved = {"protocol": PROTOCOL, "settings": self.settings.to_mapping(), "methods": self.names}
         write_json(self.folder / SETTINGS, saved)
         listener.measuring(len(self.entrants))
         # The process that measures memory ends before the first training, which may need all of the memory.
@@ -127,14 +110,23 @@ class Comparison:
             listener.planned(self._estimate(meter))
             for name in self._unmeasured():
                 self._measure_memory(name, meter)
-        for number, name in enumerate(self.entrants, 1):
-            if not self._is_trained(name):
-                self._train(name, listener.listener(name, number))
-            listener.trained(self.result(name), number)
+        for name in self.entrants:
+            self._search(name, listener)
+        number = 0
+        for seed in self.settings.all_seeds:
+            for name in self.entrants:
+                number += 1
+                run = self.run_of(name, seed)
+                if not _is_trained(run):
+                    self._train(run, self.experiment(name, seed), listener.listener(name, number))
+                listener.trained(self.result(name, [seed]), number)
         self._test()
         results = self.results()
         write_atomically(self.folder / TABLE, as_csv(results))
         write_atomically(self.folder / PAGE, as_markdown(results, self.unsupported, self.settings))
+        if self.settings.rates != "declared":
+            trials = [trial for name in self.entrants for trial in self.trials(name)]
+            write_atomically(self.folder / TRIALS, trials_csv(trials))
         return results
 
     def estimate(self) -> Estimate:
@@ -151,10 +143,18 @@ class Comparison:
         }
         total = Estimate()
         for name, entrant in self.entrants.items():
-            if not self._is_trained(name):
-                at = self.run_of(name).position()
-                total += estimate(entrant, self.costs.get(name), **sizes, spent=at.spent, seen=at.samples)
-                total += Estimate(evaluation=METHOD_SECONDS)
+            cost = self.costs.get(name)
+            for seed in self.settings.all_seeds:
+                run = self.run_of(name, seed)
+                if not _is_trained(run):
+                    at = run.position()
+                    total += estimate(entrant, cost, **sizes, spent=at.spent, seen=at.samples)
+                    total += Estimate(evaluation=METHOD_SECONDS)
+            for rate in self._search_of(name).first:
+                run = self.trial_run(name, rate)
+                if not _is_trained(run):
+                    at, trial = run.position(), self._short(name, rate)
+                    total += estimate(trial, cost, **{**sizes, "test": 0}, spent=at.spent, seen=at.samples)
         if total.total:
             total += Estimate(evaluation=FIGURE_SECONDS)
         return total + Estimate(memory=self._memory_seconds(meter))
@@ -192,7 +192,7 @@ class Comparison:
         )
         for name, cost in measured.items():
             self.run_of(name).add_cost(asdict(cost))
-        unknown = {entrant.method for entrant in missing}
+        unknown = {entrant.name for entrant in missing}
         saved = {
             name: Cost(tuple(cost["step_seconds"]), cost["prediction_seconds"])
             for name, cost in known.items()
@@ -200,25 +200,111 @@ class Comparison:
         }
         return saved | measured
 
-    def result(self, name: str) -> MethodResult:
-        """The result of a method so far."""
-        return result_of(self.entrants[name], self.run_of(name), len(self.data.train))
+    def result(self, name: str, seeds: Sequence[int] | None = None) -> MethodResult:
+        """The result of an entrant so far, with these seeds; None stands for all."""
+        runs = [self.run_of(name, seed) for seed in seeds or self.settings.all_seeds]
+        # The costs are measured once and saved with the first seed.
+        costs = self.run_of(name).cost()
+        tried = self._accuracies(name)
+        search = self._search_of(name)
+        return result_of(
+            self.entrants[name],
+            runs,
+            costs,
+            len(self.data.train),
+            learning_rate=self.rate(name),
+            trials=len(tried),
+            rate_at_edge=search.at_edge(tried),
+        )
 
     def results(self) -> list[MethodResult]:
         """The results of all methods, ranked."""
         return ranked(self.result(name) for name in self.entrants)
 
-    def _is_trained(self, name: str) -> bool:
-        """Whether the training is complete or has failed."""
-        run = self.run_of(name)
-        return run.finished or run.failure() is not None
+    def rate(self, name: str) -> float:
+        """The learning rate of an entrant; the declared one until its trials are complete."""
+        search, tried = self._search_of(name), self._accuracies(name)
+        return search.best(tried) if tried and search.next(tried) is None else search.declared
 
-    def _train(self, name: str, listener: Listener) -> None:
-        run = self.run_of(name)
+    def experiment(self, name: str, seed: int) -> Experiment:
+        """The training of an entrant with a seed and the chosen learning rate."""
+        experiment = self.entrants[name].experiment
+        training = replace(experiment.training, learning_rate=self.rate(name))
+        return replace(experiment, training=training).with_seed(seed)
+
+    def trials(self, name: str) -> list[Trial]:
+        """The complete trials of an entrant, by learning rate."""
+        tried, chosen = self._accuracies(name), self.rate(name)
+        found = []
+        for rate in sorted(tried):
+            run, accuracy = self.trial_run(name, rate), tried[rate]
+            found.append(
+                Trial(
+                    name,
+                    rate,
+                    None if accuracy is None else round(100 * accuracy, 2),
+                    rate == chosen,
+                    round(run.position().spent, 3),
+                    round(run.position().samples / len(self.data.train), 2),
+                    run.failure(),
+                )
+            )
+        return found
+
+    def _search_of(self, name: str) -> RateSearch:
+        return RateSearch(self.entrants[name].experiment.training.learning_rate, self.settings.rates)
+
+    def _accuracies(self, name: str) -> dict[float, float | None]:
+        """The validation accuracy of each rate that was tried; None if the training failed."""
+        search = self._search_of(name)
+        tried: dict[float, float | None] = {}
+        while (rate := search.next(tried)) is not None:
+            run = self.trial_run(name, rate)
+            if not _is_trained(run):
+                break
+            tried[rate] = None if run.failure() else (run.summary() or {}).get("read_out_accuracy")
+        return tried
+
+    def _search(self, name: str, listener: ComparisonListener) -> None:
+        """Tries learning rates until the search is over."""
+        search = self._search_of(name)
+        if not search.first:
+            return
+        while (rate := search.next(tried := self._accuracies(name))) is not None:
+            run = self.trial_run(name, rate)
+            with warnings.catch_warnings():
+                # A trial with a rate that is too low or too high need not learn.
+                warnings.filterwarnings("ignore", message="The training did not learn")
+                heard = listener.trial(name, rate, len(tried) + 1)
+                self._train(run, self._short(name, rate).experiment, heard)
+        listener.tried(self.trials(name))
+
+    def _short(self, name: str, rate: float) -> Entrant:
+        """An entrant with the budget and the learning rate of a trial."""
+        entrant = self.entrants[name]
+        experiment = trial_of(entrant.experiment, rate)
+        method = experiment.create_method(self.data.in_shape, len(self.data.classes))
+        stages = tuple(trained_stages(method, experiment.training))
+        return replace(entrant, experiment=experiment, stages=stages)
+
+    def _load_data(self, seed: int) -> DataSet:
+        selected = self.settings.data
+        return load_data(selected.name, data_dir=self.data_dir, seed=seed, **selected.options)
+
+    def _data_of(self, seed: int) -> DataSet:
+        """The data with the validation split of a seed. Only the splits of one further seed are kept."""
+        if seed == self.settings.seed:
+            return self.data
+        if self._other is None or self._other[0] != seed:
+            self._other = None
+            self._other = (seed, self._load_data(seed))
+        return self._other[1]
+
+    def _train(self, run: Run, experiment: Experiment, listener: Listener) -> None:
         machine: dict[str, Any] = {
             "device": self.device,
             "listener": listener,
-            "data": self.data,
+            "data": self._data_of(experiment.seed),
             "calibrated": False,
         }
         try:
@@ -226,7 +312,7 @@ class Comparison:
                 if Run.exists(run.folder):
                     resume(run, **machine)
                 else:
-                    train(self.entrants[name].experiment, run.folder, **machine)
+                    train(experiment, run.folder, **machine)
         except FolderInUse:
             raise
         except UserError as error:
@@ -251,16 +337,22 @@ class Comparison:
         """Evaluates every trained method on the test split, unless it was evaluated before."""
         if self.data.test is None:
             return
-        for name in self.entrants:
-            run = self.run_of(name)
-            if run.finished and run.failure() is None and run.evaluation("test") is None:
-                with _failing_without_memory(run, "test"):
-                    evaluate_run(run, "test", device=self.device, data=self.data)
+        for seed in self.settings.all_seeds:
+            for name in self.entrants:
+                run = self.run_of(name, seed)
+                if run.finished and run.failure() is None and run.evaluation("test") is None:
+                    with _failing_without_memory(run, "test"):
+                        evaluate_run(run, "test", device=self.device, data=self._data_of(seed))
 
     def _refuse_other_settings(self) -> None:
-        found = _read(self.folder)
+        found = read_comparison(self.folder)
         if found and (difference := found[0].difference(self.settings)):
             raise UserError(f"{self.folder} contains a comparison with {difference}; choose another folder.")
+
+
+def _is_trained(run: Run) -> bool:
+    """Whether the training is complete or has failed."""
+    return run.finished or run.failure() is not None
 
 
 @contextmanager
@@ -272,21 +364,3 @@ def _failing_without_memory(run: Run, part: str) -> Iterator[None]:
         if not is_out_of_memory(error):
             raise
         run.save_failure(f"The {part} ran out of memory; use a smaller batch size or network.")
-
-
-def _read(folder: Path) -> tuple[ComparisonSettings, list[str]] | None:
-    """The settings and the methods of the comparison in a folder; None if there is none."""
-    files = {folder / SETTINGS: "settings", folder / OLD_SETTINGS: "terms"}
-    path = next((path for path in files if path.exists()), None)
-    if path is None:
-        return None
-    found = read_json(path, {files[path]: SCHEMA, "methods": [str]})
-    try:
-        return ComparisonSettings.from_mapping(found[files[path]]), list(found["methods"])
-    except UserError as error:
-        reason = shortened(str(error))
-        raise UserError(
-            f"{path} was written by an older version of hff ({reason}); choose another folder."
-        ) from None
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is damaged ({shortened(str(error))}); choose another folder.") from None

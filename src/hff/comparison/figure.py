@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hff.comparison.compare import FIGURE
-from hff.comparison.results import MethodResult, table_title
-from hff.comparison.settings import ComparisonSettings
+from hff.comparison.ranking import grouped
+from hff.comparison.result import MethodResult
+from hff.comparison.results import table_title
+from hff.comparison.settings import PROTOCOL, ComparisonSettings
 from hff.errors import UserError
 from hff.training.curves import save_figure
 
@@ -18,34 +20,44 @@ GRAY = "#666666"
 
 
 def draw(results: Sequence[MethodResult], settings: ComparisonSettings, folder: Path) -> Path:
-    """Draws accuracy, time and memory of all methods in ranked order. Returns the path of the image."""
+    """Draws accuracy, size, time and memory of all methods by group. Returns the path of the image."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise UserError(
             "The figure needs matplotlib; install it (pip install 'hff[plots]') and run the command again."
         ) from None
-    shown = [result for result in results if result.failure is None]
-    if not shown:
+    groups = grouped(result for result in results if result.failure is None)
+    if not groups:
         raise UserError("No method could be trained, so there is no figure.")
-    figure = Figure(figsize=(11, 1.9 + 0.27 * len(shown)), dpi=150, layout="constrained")
-    accuracy, *others = figure.subplots(1, 4, sharey=True, width_ratios=(5, 1.5, 1.5, 1.5))
+    headlines: dict[int, str] = {}
+    shown: list[MethodResult | None] = []
+    """One for each line of the figure; None for the headline of a group."""
+    for group, members in groups:
+        headlines[len(shown)] = str(group)
+        shown += [None, *members]
+    figure = Figure(figsize=(12, 1.9 + 0.27 * len(shown)), dpi=150, layout="constrained")
+    accuracy, *others = figure.subplots(1, 5, sharey=True, width_ratios=(5, 1.5, 1.5, 1.5, 1.5))
     _draw_accuracy(accuracy, shown)
-    costs = {
-        "seconds\nper epoch": [result.seconds_per_epoch for result in shown],
-        "seconds per\n10,000 predictions": [result.seconds_per_10000_predictions for result in shown],
-        "MB added\nby training": [result.peak_memory_mb for result in shown],
+    costs: dict[str, list[float | None]] = {
+        "parameters of\na prediction": _values(shown, "prediction_parameters"),
+        "seconds\nper epoch": _values(shown, "seconds_per_epoch"),
+        "seconds per\n10,000 predictions": _values(shown, "seconds_per_10000_predictions"),
+        "MB added\nby training": _values(shown, "peak_memory_mb"),
     }
     for axes, (title, values) in zip(others, costs.items(), strict=True):
         _draw_cost(axes, values, title)
     note = {"transform": others[0].transAxes, "va": "top", "fontsize": 8, "color": GRAY}
     others[0].text(0, -0.02, "bars are logarithmic", **note)
-    places = range(len(shown))
-    accuracy.set_yticks(places, [_label(result) for result in shown])
-    for label, result in zip(accuracy.get_yticklabels(), shown, strict=True):
-        label.set_fontweight("bold" if result.method == "hff" else "normal")
+    places = {place: result for place, result in enumerate(shown) if result is not None}
+    accuracy.set_yticks(list(places), [_label(result) for result in places.values()])
+    for label, result in zip(accuracy.get_yticklabels(), places.values(), strict=True):
+        label.set_fontweight("bold" if result.method.partition(":")[0] == "hff" else "normal")
+    for place, headline in headlines.items():
+        accuracy.annotate(headline, (0, place + 0.1), xycoords=("axes fraction", "data"), va="center",
+                          fontsize=9, style="italic", color=GRAY)  # fmt: skip
     accuracy.set_ylim(len(shown) - 0.4, -0.6)
-    figure.suptitle(table_title(settings), fontsize=11)
+    figure.suptitle(f"{table_title(settings)} (protocol {PROTOCOL})", fontsize=11)
     return save_figure(figure, folder / FIGURE)
 
 
@@ -54,14 +66,18 @@ def _label(result: MethodResult) -> str:
     return result.method if kind == "mlp" else f"{result.method} ({kind})"
 
 
-def _draw_accuracy(axes: "Axes", results: Sequence[MethodResult]) -> None:
+def _draw_accuracy(axes: "Axes", results: Sequence[MethodResult | None]) -> None:
     for place, result in enumerate(results):
+        if result is None:
+            continue
         ends = [each for each in (result.validation_accuracy, result.test_accuracy) if each is not None]
         if ends:
             axes.plot([min(ends), max(ends)], [place, place], color=VALIDATION, linewidth=2, zorder=1)
-    _dots(axes, [result.validation_accuracy for result in results], VALIDATION, "validation", size=34)
-    _dots(axes, [result.test_accuracy for result in results], TEST, "test", size=44)
-    claims = [result.claimed_value for result in results]
+        if result.test_accuracy is not None and result.test_std:
+            axes.errorbar(result.test_accuracy, place, xerr=result.test_std, color=TEST, capsize=3, zorder=2)
+    _dots(axes, _values(results, "validation_accuracy"), VALIDATION, "validation", 34)
+    _dots(axes, _values(results, "test_accuracy"), TEST, "test", size=44)
+    claims = _values(results, "claimed_value")
     if any(claim is not None for claim in claims):
         _dots(axes, claims, CLAIMED, "claimed by the paper", size=44, hollow=True)
     axes.set_xlabel("accuracy (%)")
@@ -71,7 +87,7 @@ def _draw_accuracy(axes: "Axes", results: Sequence[MethodResult]) -> None:
     axes.tick_params(axis="y", length=0)
     axes.margins(x=0.04)
     for place, result in enumerate(results):
-        if result.test_accuracy is not None:
+        if result is not None and result.test_accuracy is not None:
             axes.annotate(f"{result.test_accuracy:.1f}", (1.01, place), xycoords=("axes fraction", "data"),
                           va="center", fontsize=8, color=TEST)  # fmt: skip
     axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, fontsize=9)
@@ -95,7 +111,7 @@ def _draw_cost(axes: "Axes", values: Sequence[float | None], title: str) -> None
         for place, value in enumerate(values):
             if value:
                 axes.plot([lowest, value], [place, place], color=LINE, linewidth=5, solid_capstyle="butt")
-                axes.annotate(f"{value:.3g}", (value, place), (4, 0), textcoords="offset points",
+                axes.annotate(_in_words(value), (value, place), (4, 0), textcoords="offset points",
                               va="center", fontsize=8, color=GRAY)  # fmt: skip
         axes.set_xscale("log")
         # Leave room for the number of the longest bar.
@@ -104,3 +120,16 @@ def _draw_cost(axes: "Axes", values: Sequence[float | None], title: str) -> None
     axes.xaxis.set_visible(False)
     axes.spines[["top", "right", "bottom", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
+
+
+def _values(results: Sequence[MethodResult | None], name: str) -> list[float | None]:
+    """A number of each result; None where there is no result."""
+    return [None if result is None else getattr(result, name) for result in results]
+
+
+def _in_words(value: float) -> str:
+    """A number with three digits at most, such as 0.142, 18 or 652 k."""
+    for size, unit in ((1e6, " M"), (1e3, " k")):
+        if value >= size:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:.3g}"

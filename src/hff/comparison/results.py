@@ -1,99 +1,33 @@
-"""The results of a comparison, and the tables that show them."""
+"""The tables of a comparison."""
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 
-from hff.comparison.entrants import Entrant
-from hff.comparison.settings import ComparisonSettings
+from hff.comparison.ranking import grouped, ranks
+from hff.comparison.rates import MOST, SHARE, START
+from hff.comparison.result import MethodResult
+from hff.comparison.settings import PROTOCOL, ComparisonSettings
 from hff.config import shown
 from hff.experiment import data_set_fields
-from hff.paper import claimed
-from hff.training import Run
+from hff.methods import Group
 
-MEGABYTE = 1e6
 MISSING = "–"
-
-
-@dataclass(frozen=True)
-class MethodResult:
-    """The result of one method."""
-
-    method: str
-    title: str
-    network: str
-    validation_accuracy: float | None
-    """Accuracy of the read-out in percent. Methods are ranked by it."""
-    test_accuracy: float | None
-    """Accuracy of the read-out in percent."""
-    claimed: str | None
-    """The number that the paper prints for this method, data set and kind of network."""
-    training_seconds: float
-    epochs: float
-    seconds_per_epoch: float | None
-    peak_memory_mb: float | None
-    passes: int
-    seconds_per_10000_predictions: float | None
-    parameters: int
-    learning_rate: float
-    failure: str | None
-    """Why the training failed; None if it did not."""
-    memory_failure: str | None = None
-    """Why the memory was not measured; None if it was."""
-
-    @property
-    def claimed_value(self) -> float | None:
-        """The claimed accuracy as a number."""
-        return float(self.claimed.split()[0].lstrip(">≤≈")) if self.claimed else None
-
-
-def result_of(entrant: Entrant, run: Run, training_samples: int) -> MethodResult:
-    """The result of a method, from its run. `training_samples` is the size of the training split."""
-    experiment = entrant.experiment
-    summary, position, cost = run.summary() or {}, run.position(), run.cost()
-    tested = run.evaluation("test") or {}
-    claim = claimed(entrant.method, experiment.data.name, experiment.network.name)
-    epochs = position.samples / training_samples
-    predicted, memory = cost.get("prediction_seconds"), cost.get("peak_memory")
-    return MethodResult(
-        method=entrant.method,
-        title=entrant.title,
-        network=entrant.network,
-        validation_accuracy=_rounded_percentage(summary.get("read_out_accuracy")),
-        test_accuracy=_rounded_percentage(tested.get("accuracy")),
-        claimed=claim.printed if claim else None,
-        training_seconds=round(position.spent, 3),
-        epochs=round(epochs, 2),
-        seconds_per_epoch=round(position.spent / epochs, 4) if epochs else None,
-        peak_memory_mb=None if memory is None else round(memory / MEGABYTE, 1),
-        passes=entrant.passes,
-        seconds_per_10000_predictions=None if predicted is None else round(10_000 * predicted, 4),
-        parameters=entrant.parameters,
-        learning_rate=experiment.training.learning_rate,
-        failure=run.failure(),
-        memory_failure=cost.get("memory_failure"),
-    )
-
-
-def ranked(results: Iterable[MethodResult]) -> list[MethodResult]:
-    """The results ordered by validation accuracy, then by name. Failed methods come last."""
-    return sorted(
-        results,
-        key=lambda result: (
-            result.failure is not None,
-            -(result.validation_accuracy or 0.0),
-            result.method,
-        ),
-    )
-
 
 COLUMNS: dict[str, Callable[[MethodResult], str]] = {
     "method": lambda result: result.method,
+    "group": lambda result: result.group.short,
     "network": lambda result: result.network,
-    "validation %": lambda result: "failed" if result.failure else _number(result.validation_accuracy, ".2f"),
-    "test %": lambda result: _number(result.test_accuracy, ".2f"),
+    "form": lambda result: result.form,
+    "rate": lambda result: f"{result.learning_rate:g}",
+    "validation %": lambda result: (
+        "failed" if result.failure else _accuracy(result.validation_accuracy, result.validation_std)
+    ),
+    "test %": lambda result: _accuracy(result.test_accuracy, result.test_std),
     "claimed %": lambda result: result.claimed or MISSING,
+    "parameters": lambda result: f"{result.prediction_parameters:,}",
+    "in training": lambda result: f"{result.parameters:,}",
     "training s": lambda result: _number(result.training_seconds, ".1f"),
     "epochs": lambda result: _number(result.epochs, ".1f"),
     "s / epoch": lambda result: _number(result.seconds_per_epoch, ".3g"),
@@ -102,31 +36,54 @@ COLUMNS: dict[str, Callable[[MethodResult], str]] = {
     "s / 10,000": lambda result: _number(result.seconds_per_10000_predictions, ".2g"),
 }
 """The header of each column after the rank, and the function that returns its cell."""
+HEADLINES = {
+    Group.LOCAL: "strictly local",
+    Group.AUXILIARY: "auxiliary layers",
+    Group.FEEDBACK: "feedback from top",
+    Group.FURTHER: "longer gradient",
+    Group.BACKPROP: "backprop",
+}
+"""The groups in a few letters, so that the table stays narrow."""
 NOTE = (
-    "Methods are ranked on validation, and the test split is read once. Training seconds exclude validation "
-    "and checkpoints. MB is the memory that training adds to a process at its peak. Passes are the forward "
-    "passes of one prediction, and s / 10,000 the seconds of 10,000 predictions. Claimed is the paper's "
-    "number for the method and this kind of network, fully trained."
+    "Methods are ranked on validation, and the test split is read once. Means that differ by less than the "
+    "larger of their standard deviations are ties. Parameters are those that a prediction uses, and in "
+    "training is the number of all parameters. Training seconds exclude validation and checkpoints. MB is "
+    "the memory that training adds to a process at its peak. Passes are the forward passes of one "
+    "prediction, and s / 10,000 the seconds of 10,000 predictions. Claimed is the paper's number for the "
+    "method and this kind of network, fully trained."
 )
 
 
 def cells(results: Sequence[MethodResult]) -> list[list[str]]:
-    """The cells of the table, starting with the rank."""
+    """The cells of the table, starting with the rank, in the order of the results."""
     return [
-        [MISSING if result.failure else str(rank), *(cell(result) for cell in COLUMNS.values())]
-        for rank, result in enumerate(results, 1)
+        [rank or MISSING, *(cell(result) for cell in COLUMNS.values())]
+        for rank, result in zip(ranks(results), results, strict=True)
+    ]
+
+
+def grouped_cells(results: Sequence[MethodResult]) -> list[tuple[str, list[list[str]]]]:
+    """The cells of the table by group, with a short name of each group."""
+    rows = dict(zip((result.method for result in results), cells(results), strict=True))
+    return [
+        (HEADLINES[group], [rows[each.method] for each in members]) for group, members in grouped(results)
     ]
 
 
 def failures(results: Sequence[MethodResult]) -> list[tuple[str, str]]:
-    """What went wrong, as (method, remark): methods that failed, and memory that was not measured."""
+    """What went wrong, as (method, remark): failed methods, and what was not measured or not found."""
     failed = [(each.method, f"failed: {each.failure}") for each in results if each.failure]
     unmeasured = [
         (each.method, f"has no MB, because memory was not measured: {each.memory_failure}")
         for each in results
         if each.memory_failure
     ]
-    return failed + unmeasured
+    at_edge = [
+        (each.method, f"has its best rate, {each.learning_rate:g}, at the edge of {each.trials} trials.")
+        for each in results
+        if each.rate_at_edge
+    ]
+    return failed + unmeasured + at_edge
 
 
 def as_csv(results: Sequence[MethodResult]) -> str:
@@ -135,8 +92,8 @@ def as_csv(results: Sequence[MethodResult]) -> str:
     names = [field.name for field in fields(MethodResult)]
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["rank", *names])
-    for rank, result in enumerate(results, 1):
-        writer.writerow(["" if result.failure else rank, *(getattr(result, name) for name in names)])
+    for rank, result in zip(ranks(results), results, strict=True):
+        writer.writerow([rank, *(getattr(result, name) for name in names)])
     return text.getvalue()
 
 
@@ -150,7 +107,9 @@ def as_markdown(
         "",
         f"| {' | '.join(header)} |",
         f"|{'---|' * len(header)}",
-        *(f"| {' | '.join(row)} |" for row in cells(results)),
+        *(f"| {' | '.join(row)} |" for _, rows in grouped_cells(results) for row in rows),
+        "",
+        f"Protocol {PROTOCOL}. {' '.join(f'{line}.' for line in conditions(settings))}",
         "",
         NOTE,
     ]
@@ -164,21 +123,41 @@ def table_title(settings: ComparisonSettings) -> str:
     data, network = settings.data, settings.network
     defaults = {field.name: field.default for field in data_set_fields(data.name)}
     options = [f"{name} {shown(value)}" for name, value in data.options.items() if value != defaults[name]]
-    parts = [
-        data.name
-        + (f" ({', '.join(options)})" if options else "")
-        + (f", {network.name}" if network else ""),
-        f"{settings.seconds:g} s" if settings.seconds is not None else f"{settings.epochs} epochs",
-        f"batches of {settings.batch_size}",
-        *([] if settings.learning_rate is None else [f"learning rate {settings.learning_rate:g}"]),
-        f"seed {settings.seed}",
-    ]
-    subject, budget, *others = parts
-    return f"{subject}: {budget} of training each, {', '.join(others)}"
+    subject = (
+        data.name + (f" ({', '.join(options)})" if options else "") + (f", {network.name}" if network else "")
+    )
+    limits = [] if settings.seconds is None else [f"{settings.seconds:g} s"]
+    if settings.epochs is not None:
+        limits.append("1 epoch" if settings.epochs == 1 else f"{settings.epochs} epochs")
+    budget = " or ".join(limits) + " of training each"
+    return f"{subject}: {', '.join([budget, f'batches of {settings.batch_size}', _seeds(settings)])}"
 
 
-def _rounded_percentage(share: float | None) -> float | None:
-    return None if share is None else round(100 * share, 2)
+def conditions(settings: ComparisonSettings) -> list[str]:
+    """What each method is given, one sentence each, without the full stop."""
+    if settings.same_network:
+        form = "All methods get the same bare network"
+    else:
+        form = "Each method gets the network in the form that it declares"
+    trials = [f"A trial has {SHARE:.0%} of the budget"]
+    if settings.learning_rate is not None:
+        rate = f"The learning rate is {settings.learning_rate:g}"
+    elif settings.rates == "declared":
+        rate = "Each method has the learning rate that it declares"
+    elif settings.rates == "search":
+        rate = f"Each method chooses its learning rate in {len(START)} to {MOST} trials"
+    else:
+        rate = f"Each method chooses among the learning rates {shown(settings.rates)}"
+    return [form, rate, *([] if settings.rates == "declared" else trials)]
+
+
+def _seeds(settings: ComparisonSettings) -> str:
+    first, *others = settings.all_seeds
+    return f"seeds {first} to {others[-1]}" if others else f"seed {first}"
+
+
+def _accuracy(mean: float | None, deviation: float | None) -> str:
+    return _number(mean, ".2f") + ("" if deviation is None else f" ± {deviation:.2f}")
 
 
 def _number(value: float | None, form: str) -> str:

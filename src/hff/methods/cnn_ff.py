@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from hff.errors import UserError
 from hff.methods.families.threshold import SideHeadMethod
-from hff.methods.method import MethodInfo, Stage, register
+from hff.methods.method import Form, MethodInfo, Stage, register
 from hff.modules.labels import LabelEncoding, Morphology, PlaneWaves
 from hff.networks import Network
 
@@ -29,6 +29,7 @@ class ConvolutionalForwardForward(SideHeadMethod):
         passes="C",
         needs_negatives=True,
         supports=frozenset({"conv"}),
+        form=Form({"kernel": 5, "norm": "layer"}),
     )
 
     def __init__(

@@ -11,7 +11,7 @@ from hff import functional
 from hff.batch import Batch
 from hff.errors import UserError, require
 from hff.methods.families.local import LocalMethod
-from hff.methods.method import MethodInfo, ReadOut, Stage, register
+from hff.methods.method import Form, MethodInfo, ReadOut, Stage, register
 from hff.networks import Network
 
 Number = TypeVar("Number", int, float)
@@ -42,6 +42,7 @@ class CwConv(LocalMethod):
         "Forward-Forward Algorithm (arXiv 2312.12668)",
         supports="any",
         learning_rate=3e-3,
+        form=Form({"norm": "batch", "norm_at": "output"}),
     )
 
     def __init__(

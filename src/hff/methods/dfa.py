@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from hff.batch import Batch
 from hff.methods.families.top_error import Output, Start, TopErrorMethod
-from hff.methods.method import MethodInfo, Stage, group_name, register
+from hff.methods.method import Form, MethodInfo, Stage, group_name, register
 from hff.modules.feedback import DenseFeedback, DirectFeedback, angle
 from hff.networks import Network
 
@@ -40,9 +40,11 @@ class DFA(TopErrorMethod):
         paper="Nøkland 2016, Direct Feedback Alignment Provides Learning in Deep Neural Networks "
         "(arXiv 1609.01596)",
         top_signal=True,
+        signal="feedback",
         layer_local=False,
         autocast=False,
         learning_rate=3e-3,
+        form=Form({"activation": "tanh"}),
     )
 
     def __init__(

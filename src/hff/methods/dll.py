@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from hff.errors import require
 from hff.methods.families.relayed import RelayedMethod
-from hff.methods.method import MethodInfo, ParameterSet, Stage, register
+from hff.methods.method import Form, MethodInfo, ParameterSet, Stage, register
 from hff.modules.feedback import Feedback
 from hff.networks import Network
 
@@ -40,8 +40,10 @@ class DLL(RelayedMethod):
         "(arXiv 2501.09976)",
         gradient_reach="all",
         top_signal=True,
+        signal="feedback",
         layer_local=False,
         autocast=False,
+        form=Form({"activation": "tanh", "bias": False}),
     )
 
     def __init__(

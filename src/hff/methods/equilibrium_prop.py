@@ -10,7 +10,7 @@ from torch import Tensor
 
 from hff.batch import Batch
 from hff.errors import UserError, require
-from hff.methods.method import Method, MethodInfo, ParameterSet, Stage, register
+from hff.methods.method import Form, Method, MethodInfo, ParameterSet, Stage, register
 from hff.networks import Network
 from hff.randomness import generator
 
@@ -56,8 +56,10 @@ class EquilibriumProp(Method):
         passes="30",
         gradient_reach="all",
         top_signal=True,
+        signal="feedback",
         layer_local=False,
         autocast=False,
+        form=Form({"widths": (512,)}, raw_inputs=("input_scale", "input_offset")),
     )
     free_change: Tensor
 

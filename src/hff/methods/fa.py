@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from hff.methods.families.relayed import RelayedMethod
 from hff.methods.families.top_error import Output, Start
-from hff.methods.method import MethodInfo, group_name, register
+from hff.methods.method import Form, MethodInfo, group_name, register
 from hff.modules.feedback import Distribution, Feedback, Scale, angle
 from hff.networks import Network
 
@@ -35,8 +35,10 @@ class FA(RelayedMethod):
         "backpropagation for deep learning (arXiv 1411.0247)",
         gradient_reach="all",
         top_signal=True,
+        signal="feedback",
         layer_local=False,
         autocast=False,
+        form=Form({"activation": "tanh"}),
     )
 
     def __init__(

@@ -44,6 +44,7 @@ class FFCL(Method):
         needs_negatives=True,
         supports=frozenset({"linear"}),
         top_signal=True,
+        signal="feedback",
         layer_local=False,
         steps_within_batch=True,
         learning_rate=3e-3,

@@ -1,9 +1,26 @@
 """Facts about a learning rule, and the parts of its training."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from torch import nn
+
+
+@dataclass(frozen=True)
+class Form:
+    """The form of network that a method wants; a comparison gives it to the method.
+
+    Options that a network does not have are left out. The sizes of a network are not part of its form, unless
+    the rule was published for one size.
+    """
+
+    network: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the network, such as {"activation": "tanh"}."""
+    method: Mapping[str, Any] = field(default_factory=dict)
+    """Options of the method that belong to the form."""
+    raw_inputs: tuple[str, str] | None = None
+    """The options of the method, a factor and an offset, that revert the standardization of the inputs."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +39,12 @@ class MethodInfo:
     """How many blocks below its own block the gradient of a loss reaches; 0 is strictly local."""
     top_signal: bool = False
     """Whether the update of a block depends on the blocks above it, by gradient or by any other signal."""
+    signal: Literal["gradient", "feedback"] = "gradient"
+    """What reaches a block from above, if anything does: a gradient through the blocks above it, or feedback
+    of another kind, such as random weights or a relaxation."""
+    hidden_auxiliary: bool | None = None
+    """Whether a block learns through further layers of its own that have hidden units; None means that the
+    heads of the instance tell."""
     supports: frozenset[str] | Literal["any"] = frozenset({"linear", "conv"})
     """Kinds of rows that the rule can train; "any" is for rules that only need a block's activity."""
     data_parallel: bool = True
@@ -34,6 +57,8 @@ class MethodInfo:
     """Whether the rule can be trained in bfloat16."""
     learning_rate: float = 1e-3
     """A learning rate for short training with Adam, chosen on MNIST's validation images."""
+    form: Form = Form()
+    """The form of network that the rule was published with, or that its own trials chose."""
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ class LayerCollab(ThresholdMethod):
         passes="C",
         needs_negatives=True,
         top_signal=True,
+        signal="feedback",
         supports=frozenset({"linear"}),
         layer_local=False,
     )

@@ -10,7 +10,7 @@ from hff.batch import Batch
 from hff.errors import UserError, require
 from hff.methods.early_exit import NarrowingScores
 from hff.methods.families.local import LocalMethod
-from hff.methods.method import MethodInfo, register
+from hff.methods.method import Form, MethodInfo, register
 from hff.modules.judges import BioJudge, Judge, zeroed
 from hff.networks import AffineBlock, Network
 
@@ -37,6 +37,7 @@ class LocalErrors(LocalMethod):
         paper="Nøkland and Eidnes 2019, Training Neural Networks with Local Error Signals (arXiv 1901.06656)",
         supports="any",
         data_parallel=False,
+        form=Form({"activation": "leaky_relu", "norm": "batch"}),
     )
 
     def __init__(

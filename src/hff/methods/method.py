@@ -12,6 +12,8 @@ from hff.config import parse_options
 from hff.data import Preprocessing
 from hff.errors import UserError, require, require_seed
 from hff.methods.early_exit import EarlyExit, NarrowingScores, chosen_exit, first_sure_layers
+from hff.methods.facts import Group, group_of, has_hidden_units, prediction_parameters
+from hff.methods.info import Form as Form
 from hff.methods.info import MethodInfo as MethodInfo
 from hff.methods.info import ParameterSet as ParameterSet
 from hff.methods.info import Stage as Stage
@@ -106,6 +108,28 @@ class Method(nn.Module):
     def top_signal(self) -> bool:
         """Whether the update of a block depends on the blocks above it."""
         return self.info.top_signal
+
+    @property
+    def gradient_reach(self) -> int | Literal["all"]:
+        """How many blocks below its own block the gradient of a loss reaches."""
+        return self.info.gradient_reach
+
+    @property
+    def hidden_auxiliary(self) -> bool:
+        """Whether a block learns through further layers of its own that have hidden units."""
+        declared = self.info.hidden_auxiliary
+        heads = getattr(self, "heads", ())
+        return any(map(has_hidden_units, heads)) if declared is None else declared
+
+    @property
+    def group(self) -> Group:
+        """What the rule is allowed to use, from strictly local to backprop."""
+        return group_of(self)
+
+    @property
+    def prediction_parameters(self) -> int:
+        """The number of parameters that a prediction uses; training may have more."""
+        return prediction_parameters(self)
 
     @property
     def samples_interact(self) -> bool:

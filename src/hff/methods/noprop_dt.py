@@ -45,6 +45,7 @@ class NoProp(Method):
         passes="10",
         data_parallel=False,
         layer_local=False,
+        hidden_auxiliary=True,
         steps_within_batch=True,
         autocast=False,
         learning_rate=3e-3,

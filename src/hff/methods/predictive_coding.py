@@ -11,7 +11,7 @@ from torch import Tensor
 from hff.batch import Batch
 from hff.errors import UserError, require
 from hff.methods.families.top_error import needs_derivatives
-from hff.methods.method import Method, MethodInfo, ParameterSet, Stage, register
+from hff.methods.method import Form, Method, MethodInfo, ParameterSet, Stage, register
 from hff.networks import Block, Network
 
 
@@ -57,9 +57,11 @@ class PredictiveCoding(Method):
         "2020 (arXiv 2006.04182); Pinchetti et al. 2024 (arXiv 2407.01163)",
         gradient_reach="all",
         top_signal=True,
+        signal="feedback",
         layer_local=False,
         autocast=False,
         learning_rate=3e-3,
+        form=Form({"activation": "gelu"}),
     )
     energies: Tensor
 

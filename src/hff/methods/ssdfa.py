@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 from hff.methods.dfa import DFA
-from hff.methods.method import MethodInfo, register
+from hff.methods.method import Form, MethodInfo, register
 from hff.modules.feedback import SparseFeedback
 from hff.networks import Network
 
@@ -26,9 +26,11 @@ class SSDFA(DFA):
         paper="Crafton, Parihar, Gebhardt and Raychowdhury 2019, Direct Feedback Alignment With Sparse "
         "Connections for Local Learning (arXiv 1903.02083)",
         top_signal=True,
+        signal="feedback",
         layer_local=False,
         autocast=False,
         learning_rate=3e-3,
+        form=Form({"activation": "tanh"}),
     )
 
     def __init__(self, network: Network, classes: int, *, listens_to: int = 1, **options: Any) -> None:

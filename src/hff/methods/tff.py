@@ -7,7 +7,7 @@ from torch import Tensor
 from hff.batch import Batch
 from hff.errors import require
 from hff.methods.families.pairs import GapMethod
-from hff.methods.method import MethodInfo, ParameterSet, Stage, group_name, register
+from hff.methods.method import Form, MethodInfo, ParameterSet, Stage, group_name, register
 from hff.modules.labels import Appended, LabelChannel, LabelEncoding
 from hff.networks import Network
 from hff.randomness import Key
@@ -37,6 +37,7 @@ class Trifecta(GapMethod):
         gradient_reach=1,
         top_signal=True,
         layer_local=False,
+        form=Form({"norm": "batch", "norm_at": "input", "bias": False}),
     )
     hides_length = False
 
@@ -62,6 +63,14 @@ class Trifecta(GapMethod):
         # With windows, a single layer would learn from every second batch only.
         self.overlap = overlap and depth > 1
         self.ensemble = ensemble
+
+    @property
+    def gradient_reach(self) -> int:
+        return 1 if self.overlap else 0
+
+    @property
+    def top_signal(self) -> bool:
+        return self.overlap
 
     @property
     def read_out_layers(self) -> Sequence[int]:

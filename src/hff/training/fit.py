@@ -290,7 +290,8 @@ class _Training:
         later = sum(each.epochs for each in self.stages[self.at.stage + 1 :])
         left = pace * (steps * (stage.epochs - self.at.epoch + later) - self.at.step)
         if self.settings.seconds is not None:
-            left = max(0.0, self.settings.seconds - self.at.spent)
+            budget = max(0.0, self.settings.seconds - self.at.spent)
+            left = min(left, budget) if self.plan.counts_epochs else budget
         return TrainingProgress(
             stage,
             self.at.stage,

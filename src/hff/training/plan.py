@@ -30,6 +30,9 @@ class Position:
 class Plan:
     """Decides when a stage is over and when to validate.
 
+    If both a time budget and the number of epochs end a training, a stage is over when its epochs or its
+    share of the time is used up.
+
     A time budget is divided among the stages in proportion to their epochs. If the last step of a stage takes
     too long, the next stage gets less time, so the training exceeds its budget by at most one step. Every
     stage with at least one epoch takes at least one step.
@@ -38,6 +41,8 @@ class Plan:
     def __init__(self, stages: Sequence[Stage], settings: Settings) -> None:
         self.stages = stages
         self.seconds = settings.seconds
+        self.counts_epochs = self.seconds is None or settings.stop_at == "either"
+        """Whether the number of epochs ends a stage."""
         epochs = [stage.epochs for stage in stages]
         self.ends = [(self.seconds or 0.0) * end / max(1, sum(epochs)) for end in accumulate(epochs)]
         """The training time in seconds at which each stage ends."""
@@ -47,12 +52,11 @@ class Plan:
         stage = self.stages[at.stage]
         if stage.epochs == 0:
             return 1.0
-        if self.seconds is None:
-            return (at.epoch * steps + at.step) / (steps * stage.epochs)
-        if at.epoch == at.step == 0:
-            return 0.0
+        done = (at.epoch * steps + at.step) / (steps * stage.epochs) if self.counts_epochs else 0.0
+        if self.seconds is None or at.epoch == at.step == 0:
+            return done
         start = self.ends[at.stage - 1] if at.stage else 0.0
-        return (at.spent - start) / (self.ends[at.stage] - start)
+        return max(done, (at.spent - start) / (self.ends[at.stage] - start))
 
     def over(self, at: Position, steps: int) -> bool:
         """Whether the current stage is over, with `steps` steps per epoch."""

@@ -16,6 +16,8 @@ class Settings:
             other).
         seconds: time budget for training steps, which replaces the number of epochs; the stages of a training
             share it in proportion to their epochs. Validation and checkpoints do not count.
+        stop_at: with a time budget, stop when it is spent (seconds), or after the number of epochs if that
+            comes first (either).
         batch_size: number of samples in a mini-batch.
         micro_batch_size: maximum number of samples that are computed at once. The gradients of the parts of a
             mini-batch are accumulated, which takes less memory and gives the same step. None computes the
@@ -44,6 +46,7 @@ class Settings:
 
     epochs: int = 15
     seconds: float | None = None
+    stop_at: Literal["seconds", "either"] = "seconds"
     batch_size: int = 128
     micro_batch_size: int | None = None
     balance_classes: bool = False
