@@ -11,11 +11,12 @@ from hff import functional, gradients
 from hff.batch import Batch
 from hff.errors import UserError, require
 from hff.methods.families.local import LocalMethod
-from hff.methods.method import MethodInfo, ParameterSet, Stage, group_layer, group_name, module_at, register
+from hff.methods.method import MethodInfo, ParameterSet, Stage, group_layer, group_name, register
 from hff.modules.heads import Head
 from hff.modules.prototypes import Init, Prototypes, Update
 from hff.networks import AffineBlock, AffineRow, Network
 from hff.networks.affine import add_gradient
+from hff.networks.block import module_at
 
 
 @register

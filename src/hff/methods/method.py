@@ -20,6 +20,7 @@ from hff.methods.info import Stage as Stage
 from hff.methods.input_check import check_inputs_of_layer_scores
 from hff.methods.modes import prediction_mode
 from hff.networks import AffineBlock, Block, Network, Shape
+from hff.networks.block import module_at
 from hff.randomness import seed_of
 from hff.registry import Registry
 
@@ -361,11 +362,6 @@ class Method(nn.Module):
 
 
 check_inputs_of_layer_scores(Method)
-
-
-def module_at(modules: nn.ModuleList, index: int) -> nn.Module:
-    """The same as `modules[index]`, without checks that take longer than a small operation of a layer."""
-    return modules._modules[str(index)]
 
 
 def group_name(layer: int) -> str:

@@ -65,3 +65,8 @@ class Block(nn.Module, ABC):
         """The input of the next block: [B, *in_shape] -> [B, *out_shape]."""
         out: Tensor = self.dropout(self.activity(x))
         return out
+
+
+def module_at(modules: nn.ModuleList, index: int) -> nn.Module:
+    """The same as `modules[index]`, without checks that take longer than a small operation of a layer."""
+    return modules._modules[str(index)]

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from hff import functional, gradients
 from hff.batch import Batch
 from hff.methods.early_exit import NarrowingScores
-from hff.methods.method import Method, ParameterSet, Stage, group_name, module_at
+from hff.methods.method import Method, ParameterSet, Stage, group_name
 from hff.modules.heads import Head
 from hff.networks import AffineBlock, Network
 from hff.networks.affine import add_gradient
+from hff.networks.block import module_at
 
 LayerOrder = Literal["joint", "greedy"]
 GreedyEpochs = Literal["each", "shared"]
