@@ -1,15 +1,15 @@
 """Closed-form gradients of the functions in `functional`, for layers that learn without autograd.
 
-Each loss returns its values and its gradient with respect to the scores. Both losses take the scores of
-several layers at once, because for small layers most of the time is spent between operations. The other
-functions take the gradient with respect to a result and return those with respect to the arguments. The tests
+All functions take several layers of the same width at once, because for small layers most of the time is
+spent between operations. Scores and their gradients are [L, C, B], with the samples last, which is the order
+of the product of prototypes and features, and the one in which a softmax over few classes is fast. The tests
 compare all of them with autograd.
 
 Shapes: L layers, B samples, C classes, P prototypes per class, D dimensions.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
@@ -32,13 +32,13 @@ SLOPES: dict[str, Callable[[Tensor, Tensor], Tensor] | None] = {
 def cross_entropy(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """`functional.cross_entropy` of each of L layers.
 
-    Takes scores [L, B, C] and labels [B], and returns the losses [L] and their gradient [L, B, C].
+    Takes scores [L, C, B] and labels [B], and returns the losses [L] and their gradient [L, C, B].
     """
     own = _own(scores, labels)
-    logs = torch.log_softmax(scores, dim=2)
-    losses = -logs.gather(2, own).mean((1, 2))
+    logs = torch.log_softmax(scores, dim=1)
+    losses = -logs.gather(1, own).mean((1, 2))
     gradient = logs.exp_()
-    gradient.scatter_add_(2, own, gradient.new_full((), -1.0).expand_as(own))
+    gradient.scatter_add_(1, own, gradient.new_full((), -1.0).expand_as(own))
     return losses, gradient.mul_(1 / len(labels))
 
 
@@ -52,45 +52,70 @@ def smooth_margin_loss(
 ) -> tuple[Tensor, Tensor]:
     """`functional.smooth_margin_loss` (Eq. 7) of each of L layers.
 
-    Takes scores [L, B, C] and labels [B], and returns the losses [L] and their gradient [L, B, C]. With m the
+    Takes scores [L, C, B] and labels [B], and returns the losses [L] and their gradient [L, C, B]. With m the
     margin and s its scale, the gradient is sigmoid(s m) s / B times the softmax of the negatives at this
     temperature, and minus one for the true class.
     """
     own = _own(scores, labels)
     negatives = temperature * scores
-    positive = negatives.gather(2, own)
-    negatives.scatter_(2, own, -torch.inf)
-    logs = torch.log_softmax(negatives, dim=2)
+    positive = negatives.gather(1, own)
+    negatives.scatter_(1, own, -torch.inf)
+    logs = torch.log_softmax(negatives, dim=1)
     # Both maxima are at the same class, where the difference, the LogSumExp, is most accurate.
-    margin = negatives.amax(2, keepdim=True).sub_(logs.amax(2, keepdim=True)).sub_(positive)
+    margin = negatives.amax(1, keepdim=True).sub_(logs.amax(1, keepdim=True)).sub_(positive)
     if lse == "mean":
-        margin -= math.log(scores.shape[2] - 1)
+        margin -= math.log(scores.shape[1] - 1)
     if not scale_margin:
         margin *= 1 / temperature
     losses = F.softplus(margin).mean((1, 2))
     weight = margin.sigmoid_().mul_((temperature if scale_margin else 1.0) / len(labels))
     gradient = logs.exp_().mul_(weight)
-    return losses, gradient.scatter_(2, own, weight.neg_())
+    return losses, gradient.scatter_(1, own, weight.neg_())
 
 
 def _own(scores: Tensor, labels: Tensor) -> Tensor:
-    """The index of the true class in scores [L, B, C], from labels [B] -> [L, B, 1]."""
-    return labels.view(1, -1, 1).expand(len(scores), -1, 1)
+    """The index of the true class in scores [L, C, B], from labels [B] -> [L, 1, B]."""
+    return labels.view(1, 1, -1).expand(len(scores), 1, -1)
 
 
 def class_scores(
-    features: Tensor, prototypes: Tensor, temperature: float, gradient: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The gradients of `functional.class_scores` (Eq. 6), from that of the scores [B, C].
+    features: Tensor, prototypes: Tensor, temperature: float
+) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor]]]:
+    """`functional.class_scores` (Eq. 6) of each of L layers.
 
-    Takes features [B, D] and prototypes [C, P, D] and returns gradients of the same shapes. A class divides
-    its gradient among its prototypes by the softmax of their similarities at this temperature.
+    Takes features [L, B, D] and prototypes [L, C, P, D]. Returns the scores [L, C, B] and a function from
+    their gradient [L, C, B] to the gradients of features and prototypes. A class divides its gradient among
+    its prototypes by the softmax of their similarities at this temperature.
     """
-    flat = prototypes.flatten(0, 1)
-    if prototypes.shape[1] > 1:
-        products = (features @ flat.T).view(-1, *prototypes.shape[:2])
-        gradient = (torch.softmax(temperature * products, dim=2) * gradient.unsqueeze(2)).flatten(1)
-    return gradient @ flat, (gradient.T @ features).view_as(prototypes)
+    flat = prototypes.flatten(1, 2)
+    scores = torch.bmm(flat, features.mT)
+    shares: Tensor | None = None
+    if prototypes.shape[2] > 1:
+        scaled = (temperature * scores).unflatten(1, prototypes.shape[1:3])
+        scores = torch.logsumexp(scaled, dim=2) / temperature
+        shares = torch.softmax(scaled, dim=2)
+
+    def backward(gradient: Tensor) -> tuple[Tensor, Tensor]:
+        if shares is not None:
+            gradient = (shares * gradient.unsqueeze(2)).flatten(1, 2)
+        return torch.bmm(gradient.mT, flat), torch.bmm(gradient, features).view_as(prototypes)
+
+    return scores, backward
+
+
+def linear_scores(features: Tensor, weights: Tensor, biases: Tensor | None) -> Tensor:
+    """The scores of a linear head in each of L layers.
+
+    Takes features [L, B, D], weights [L, C, D] and biases [L, C], and returns the scores [L, C, B].
+    """
+    if biases is None:
+        return torch.bmm(weights, features.mT)
+    return torch.baddbmm(biases.unsqueeze(2), weights, features.mT)
+
+
+def stacked(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors of L layers as one [L, ...]. That of a single layer is not copied."""
+    return tensors[0].unsqueeze(0) if len(tensors) == 1 else torch.stack(list(tensors))
 
 
 def project(h: Tensor, gradient: Tensor, eps: float = 1e-6) -> Tensor:

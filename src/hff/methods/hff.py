@@ -170,25 +170,25 @@ class HFF(LocalMethod):
     def has_loss_gradient(self, layer: int) -> bool:
         return isinstance(module_at(self.heads, layer), nn.Identity)
 
-    def score_gradients(
-        self, layers: Sequence[int], features: Sequence[Tensor], batch: Batch
-    ) -> tuple[Tensor, Tensor]:
-        scores = torch.stack([self.scores(*each) for each in zip(layers, features, strict=True)])
+    def loss_gradients(self, layers: Sequence[int], features: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        # All of these are fully connected layers, so they are alike.
+        uses_length = self._uses_length(layers[0])
+        vectors = features if uses_length else functional.project(features)
+        prototypes = [self._prototypes(layer) for layer in layers]
+        stacked = gradients.stacked([each.vectors for each in prototypes])
+        scores, backward = gradients.class_scores(vectors, stacked, self.temperature)
         if self.loss_name == "cross_entropy":
-            return gradients.cross_entropy(scores, batch.y)
-        # All of them are fully connected layers, so they are alike.
-        scaled = self._scales_margin(layers[0])
-        return gradients.smooth_margin_loss(
-            scores, batch.y, self.temperature, lse=self.lse, scale_margin=scaled
-        )
-
-    def head_gradients(self, layer: int, features: Tensor, gradient: Tensor, batch: Batch) -> Tensor:
-        vector, prototypes = self._vector(layer, features), self._prototypes(layer)
-        prototypes.observe(vector, batch.y)
-        slope, moved = gradients.class_scores(vector, prototypes.vectors, self.temperature, gradient)
-        if isinstance(prototypes.vectors, nn.Parameter):
-            add_gradient(prototypes.vectors, moved)
-        return slope if self._uses_length(layer) else gradients.project(features, slope)
+            losses, slopes = gradients.cross_entropy(scores, batch.y)
+        else:
+            losses, slopes = gradients.smooth_margin_loss(
+                scores, batch.y, self.temperature, lse=self.lse, scale_margin=self._scales_margin(layers[0])
+            )
+        slopes, moved = backward(slopes)
+        for each, vector, gradient in zip(prototypes, vectors.unbind(), moved.unbind(), strict=True):
+            each.observe(vector, batch.y)
+            if isinstance(each.vectors, nn.Parameter):
+                add_gradient(each.vectors, gradient)
+        return losses, slopes if uses_length else gradients.project(features, slopes)
 
     def prepare(self, stage: Stage, batches: Callable[[], Iterable[Batch]]) -> None:
         if self.prototype_init != "class_means":

@@ -37,6 +37,15 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "triangle": lambda f: F.relu(f - f.mean(1, keepdim=True)),
     "identity": lambda f: f,
 }
+IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu_,
+    "leaky_relu": lambda f: F.leaky_relu_(f, 0.01),
+    "tanh": torch.tanh_,
+    "hard_tanh": lambda f: F.hardtanh_(f),
+    "sigmoid": torch.sigmoid_,
+    "identity": lambda f: f,
+}
+"""The activations of `gradients.SLOPES`, which overwrite the preactivation."""
 WITHOUT_GRADIENT = frozenset({"step"})
 COMMUTE_WITH_MAX = frozenset({"relu", "leaky_relu", "hard_tanh", "identity"})
 """Activations that never decrease and do not round, so that they can follow max-pooling."""
@@ -230,12 +239,26 @@ class AffineBlock(Block):
             and not (affine._forward_hooks or affine._forward_pre_hooks or affine._backward_hooks)
         )
 
-    def set_gradients(self, x: Tensor, gradient: Tensor) -> None:
-        """Adds to `.grad` of a linear map, from its input x [B, *in_shape] and the output's gradient."""
+    def write_activity(self, out: Tensor, x: Tensor, *, preactivation: bool = False) -> None:
+        """Writes the activity or the preactivation of a linear map without norm to `out` [B, D]."""
+        weight, bias = self.affine.weight.t(), self.affine.bias
+        x = x if x.dim() == 2 else x.flatten(1)
+        if bias is None:
+            torch.mm(x, weight, out=out)
+        else:
+            torch.addmm(bias, x, weight, out=out)
+        if not preactivation:
+            IN_PLACE[self.row.activation](out)
+
+    def set_gradients(self, x: Tensor, gradient: Tensor, bias_gradient: Tensor | None = None) -> None:
+        """Adds to `.grad` of a linear map, from its input x [B, *in_shape] and the output's gradient.
+
+        The gradient of the bias is the sum of the output's gradient over the batch, unless it is given.
+        """
         affine = self.affine
-        add_gradient(affine.weight, gradient.T @ (x if x.dim() == 2 else x.flatten(1)))
+        add_gradient(affine.weight, gradient.t() @ (x if x.dim() == 2 else x.flatten(1)))
         if affine.bias is not None:
-            add_gradient(affine.bias, gradient.sum(0))
+            add_gradient(affine.bias, gradient.sum(0) if bias_gradient is None else bias_gradient)
 
     def _pool(self, h: Tensor) -> Tensor:
         return self.row.pool(h) if self.row.pool is not None and self.row.kind == "conv" else h

@@ -2,7 +2,7 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,14 +12,14 @@ from hff.batch import Batch
 from hff.methods.early_exit import NarrowingScores
 from hff.methods.method import Method, ParameterSet, Stage, group_name
 from hff.modules.heads import Head
-from hff.networks import AffineBlock, Network
+from hff.networks import AffineBlock, AffineRow, Network
 from hff.networks.affine import add_gradient
 from hff.networks.block import module_at
 
 LayerOrder = Literal["joint", "greedy"]
 GreedyEpochs = Literal["each", "shared"]
 TOGETHER = 8_000_000
-"""Bytes of features and weights of adjacent layers that are computed at once; memory stays flat in depth."""
+"""Bytes of features and their gradients of adjacent layers that are computed at once."""
 
 
 class LocalMethod(Method):
@@ -30,8 +30,8 @@ class LocalMethod(Method):
     on top is optional. It learns from the output of the last block and gives the scores of the last layer.
 
     The gradients of a layer are computed by autograd or, for a linear layer without norm, in closed form, if
-    the rule has `score_gradients` and `head_gradients`. A subclass that changes features, scores or loss uses
-    autograd, unless it has its own `has_loss_gradient`.
+    the rule has `loss_gradients`. A subclass that changes features, scores or loss uses autograd, unless it
+    has its own `has_loss_gradient`.
 
     Args:
         layer_order: update all layers with each batch (joint), or train one layer after the other (greedy).
@@ -77,28 +77,24 @@ class LocalMethod(Method):
         return functional.cross_entropy(self.scores(layer, features), batch.y)
 
     def has_loss_gradient(self, layer: int) -> bool:
-        """Whether a layer's loss has gradients in closed form: `score_gradients` and `head_gradients`."""
+        """Whether a layer's loss has gradients in closed form: `loss_gradients`."""
         return _linear(module_at(self.heads, layer)) is not None
 
-    def score_gradients(
-        self, layers: Sequence[int], features: Sequence[Tensor], batch: Batch
-    ) -> tuple[Tensor, Tensor]:
-        """The losses [L] of these layers and their gradients with respect to the scores [L, B, C]."""
-        heads = [_linear(module_at(self.heads, layer)) for layer in layers]
-        scores = [head(each) for head, each in zip(heads, features, strict=True) if head is not None]
-        return gradients.cross_entropy(torch.stack(scores), batch.y)
+    def loss_gradients(self, layers: Sequence[int], features: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The losses [L] of layers of the same width, and their gradients with respect to the features.
 
-    def head_gradients(self, layer: int, features: Tensor, gradient: Tensor, batch: Batch) -> Tensor:
-        """The gradient of a layer's loss with respect to its features [B, D], from that of its scores [B, C].
-
-        Adds to `.grad` of the other parameters that the scores depend on.
+        Takes the features [L, B, D]. Adds to `.grad` of the other parameters that the scores depend on.
         """
-        head = _linear(module_at(self.heads, layer))
-        assert head is not None
-        add_gradient(head.weight, gradient.T @ features)
-        if head.bias is not None:
-            add_gradient(head.bias, gradient.sum(0))
-        return gradient @ head.weight
+        heads = [cast(nn.Linear, _linear(module_at(self.heads, layer))) for layer in layers]
+        weights = gradients.stacked([head.weight for head in heads])
+        biases = None if heads[0].bias is None else gradients.stacked([head.bias for head in heads])
+        losses, slopes = gradients.cross_entropy(gradients.linear_scores(features, weights, biases), batch.y)
+        for head, slope in zip(heads, torch.bmm(slopes, features).unbind(), strict=True):
+            add_gradient(head.weight, slope)
+        if biases is not None:
+            for head, slope in zip(heads, slopes.sum(2).unbind(), strict=True):
+                add_gradient(head.bias, slope)
+        return losses, torch.bmm(slopes.mT, weights)
 
     def stages(self, epochs: int) -> list[Stage]:
         """All blocks at once, or one after the other."""
@@ -190,15 +186,15 @@ class LocalMethod(Method):
         )
 
     def _closed_form_layers(self, layer: int, h: Tensor, stage: Stage, depth: int) -> Sequence[int]:
-        """The layers from this one on that are computed together: as many as are small enough, or none."""
+        """The layers from this one on that are computed together: alike and small enough, or none."""
         layers: list[int] = []
-        left = TOGETHER
+        first, left = self.affine_block(layer).row, TOGETHER
         for each in range(layer, depth):
             if each not in stage.blocks or not self._has_closed_form(each, h):
                 break
-            weight = self.affine_block(each).affine.weight
-            left -= (len(h) * len(weight) + weight.numel()) * h.element_size()
-            if layers and left < 0:
+            row = self.affine_block(each).row
+            left -= 2 * len(h) * row.width * h.element_size()
+            if layers and (left < 0 or not _alike(row, first)):
                 break
             layers.append(each)
         return layers
@@ -208,23 +204,27 @@ class LocalMethod(Method):
     ) -> Generator[tuple[str, Tensor], None, Tensor]:
         """The same as `layer_step` of each layer up to rounding, without autograd.
 
-        Yields like `update`, and returns the input of the next block. The losses of all layers are computed
-        at once, and all gradients are complete when the first layer is yielded.
+        Yields like `update`, and returns the input of the next block. The layers have the same width, so that
+        their losses and all gradients but those of their weights are computed at once.
         """
-        inputs, features = [], []
+        row = self.affine_block(layers[0]).row
+        inputs = []
         with torch.no_grad():
-            for layer in layers:
+            features = h.new_empty(len(layers), len(h), row.width)
+            for layer, activity in zip(layers, features.unbind(), strict=True):
                 inputs.append(h)
-                features.append(self.features(layer, h))
-                h = self.next_input(layer, features[-1], h)
-            losses, slopes = self.score_gradients(layers, features, batch)
-            for layer, x, activity, slope in zip(layers, inputs, features, slopes.unbind(), strict=True):
                 block = self.affine_block(layer)
-                gradient = self.head_gradients(layer, activity, slope, batch)
-                if not self.judges_preactivation:
-                    gradient = gradients.activation(block.row.activation, activity, gradient)
-                block.set_gradients(x, gradient)
-        yield from zip(map(group_name, layers), losses.unbind(), strict=True)
+                block.write_activity(activity, h, preactivation=self.judges_preactivation)
+                h = self.next_input(layer, activity, h)
+            losses, slopes = self.loss_gradients(layers, features, batch)
+            if not self.judges_preactivation:
+                slopes = gradients.activation(row.activation, features, slopes, in_place=True)
+            biases = slopes.sum(1)
+        values = zip(layers, inputs, slopes.unbind(), biases.unbind(), losses.unbind(), strict=True)
+        for layer, x, slope, bias, loss in values:
+            with torch.no_grad():
+                self.affine_block(layer).set_gradients(x, slope, bias)
+            yield group_name(layer), loss
         return h
 
     def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
@@ -267,6 +267,11 @@ class LocalMethod(Method):
 
 def _has_no_loss_gradient(self: LocalMethod, layer: int) -> bool:
     return False
+
+
+def _alike(row: AffineRow, other: AffineRow) -> bool:
+    """Whether layers of these rows can be computed together."""
+    return row.width == other.width and row.activation == other.activation
 
 
 def _returned(steps: Generator[Any, None, Tensor]) -> Tensor:
