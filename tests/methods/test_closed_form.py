@@ -170,16 +170,19 @@ def test_gradients_add_up_as_those_of_autograd() -> None:
     [{}, {"pool": 1}, {"pool": 3}, {"activation": "leaky_relu"}, {"activation": "tanh"}, {"dropout": 0.3}],
     ids=str,
 )
-def test_convolutions_are_bit_identical_to_autograd(name: str, network: dict[str, Any]) -> None:
-    states = []
-    for closed_form in (True, False):
-        table = create_network("cnn", (3, 12, 12), 5, channels=(4, 6), **network)
-        method = create_method(name, table, 5)
-        trainer = Trainer(method, Settings(closed_form=closed_form))
-        for number in range(2):
-            trainer.step(random_batch((3, 12, 12), 5, 8, step=number, views=method.views))
-        states.append(method.state_dict())
-    torch.testing.assert_close(*states, rtol=0, atol=0)
+def test_convolutions_are_as_by_autograd(name: str, network: dict[str, Any]) -> None:
+    for options in ({}, {"head_hidden": 0}, {"aux_channels": (6,), "grid": 2}) if name == "hff" else ({},):
+        states = []
+        for closed_form in (True, False):
+            table = create_network("cnn", (3, 12, 12), 5, channels=(4, 6), **network)
+            method = create_method(name, table, 5, **options)
+            trainer = Trainer(method, Settings(closed_form=closed_form, learning_rate=1e-2, optimizer="sgd"))
+            for number in range(2):
+                trainer.step(random_batch((3, 12, 12), 5, 8, step=number, views=method.views))
+            states.append(method.state_dict())
+        # Without a closed form of the loss, autograd computes it, and all bits are the same.
+        exact = not getattr(method, "has_loss_gradient", lambda layer: False)(0)
+        torch.testing.assert_close(*states, rtol=0, atol=0 if exact else TOLERANCE)
 
 
 def test_convolutions_are_recorded_where_the_features_are_the_activity(

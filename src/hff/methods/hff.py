@@ -168,12 +168,17 @@ class HFF(LocalMethod):
         return kept and self.loss_on == "post" and type(self).features is HFF.features
 
     def has_loss_gradient(self, layer: int) -> bool:
-        return isinstance(module_at(self.heads, layer), nn.Identity)
+        head = module_at(self.heads, layer)
+        return isinstance(head, nn.Identity) or cast(Head, head).has_closed_form
 
     def loss_gradients(self, layers: Sequence[int], features: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        # All of these are fully connected layers, so they are alike.
+        head = module_at(self.heads, layers[0])
+        lengths, head_backward = features, None
+        if isinstance(head, Head):
+            vector, head_backward = head.recorded(features[0])
+            lengths = vector.unsqueeze(0)
         uses_length = self._uses_length(layers[0])
-        vectors = features if uses_length else functional.project(features)
+        vectors = lengths if uses_length else functional.project(lengths)
         prototypes = [self._prototypes(layer) for layer in layers]
         stacked = gradients.stacked([each.vectors for each in prototypes])
         scores, backward = gradients.class_scores(vectors, stacked, self.temperature)
@@ -184,11 +189,13 @@ class HFF(LocalMethod):
                 scores, batch.y, self.temperature, lse=self.lse, scale_margin=self._scales_margin(layers[0])
             )
         slopes, moved = backward(slopes)
-        for each, vector, gradient in zip(prototypes, vectors.unbind(), moved.unbind(), strict=True):
-            each.observe(vector, batch.y)
+        for each, directions, gradient in zip(prototypes, vectors.unbind(), moved.unbind(), strict=True):
+            each.observe(directions, batch.y)
             if isinstance(each.vectors, nn.Parameter):
                 add_gradient(each.vectors, gradient)
-        return losses, slopes if uses_length else gradients.project(features, slopes)
+        if not uses_length:
+            slopes = gradients.project(lengths, slopes)
+        return losses, slopes if head_backward is None else head_backward(slopes[0]).unsqueeze(0)
 
     def prepare(self, stage: Stage, batches: Callable[[], Iterable[Batch]]) -> None:
         if self.prototype_init != "class_means":

@@ -1,5 +1,6 @@
 """Average pooling of a map to a small grid, with a backward pass that is fast for any memory format."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -38,20 +39,26 @@ class GridPool(nn.Module):
 class _GridPool(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, cells: Cells) -> Tensor:
-        ctx.size, ctx.cells = h.shape[2:], cells
+        ctx.size = h.shape[2:]
         return F.adaptive_avg_pool2d(h, cells)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        height, width = ctx.size
-        if height % ctx.cells[0] == 0 and width % ctx.cells[1] == 0:
-            share = ctx.cells[0] * ctx.cells[1] / (height * width)
-            last = (gradient * share).contiguous(memory_format=torch.channels_last)
-            return F.interpolate(last, (height, width), mode="nearest"), None
-        by_cell = gradient.flatten(2).transpose(1, 2)
-        shares = _shares(height, width, ctx.cells).to(gradient.device, gradient.dtype)
-        spread = (shares.T @ by_cell).unflatten(1, (height, width))
-        return spread.permute(0, 3, 1, 2), None
+        return spread(gradient, ctx.size), None
+
+
+def spread(gradient: Tensor, size: Sequence[int]) -> Tensor:
+    """The gradient of maps [B, C, *size], from that of their grid [B, C, *cells]."""
+    (height, width), cells = size, gradient.shape[2:]
+    if height % cells[0] == 0 and width % cells[1] == 0:
+        share = cells.numel() / (height * width)
+        last = (gradient * share).contiguous(memory_format=torch.channels_last)
+        return F.interpolate(last, (height, width), mode="nearest")
+    by_cell = gradient.flatten(2).transpose(1, 2)
+    shares = _shares(height, width, tuple(cells)).to(gradient.device, gradient.dtype)
+    over_map = (shares.T @ by_cell).unflatten(1, (height, width))
+    maps: Tensor = over_map.permute(0, 3, 1, 2)
+    return maps
 
 
 @lru_cache(maxsize=64)

@@ -1,10 +1,14 @@
 """The auxiliary head of a block."""
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
+from hff import gradients
 from hff.errors import UserError
-from hff.modules.grid_pool import grid_pool
+from hff.modules.grid_pool import grid_pool, spread
 from hff.networks import Shape
+from hff.networks.affine import add_gradient
 
 
 class Head(nn.Module):
@@ -54,3 +58,42 @@ class Head(nn.Module):
             h = grid_pool(h, self.grid)
         vector: Tensor = self.project(h.flatten(1))
         return vector
+
+    @property
+    def has_closed_form(self) -> bool:
+        """Whether `recorded` is all that autograd would do: no frozen weights, no hooks."""
+        modules = [self, self.project, *self.project]
+        hooked = any(
+            each._forward_hooks or each._forward_pre_hooks or each._backward_hooks for each in modules
+        )
+        return not hooked and all(parameter.requires_grad for parameter in self.parameters())
+
+    def recorded(self, h: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+        """The vector, and a function from its gradient to that of h, without autograd.
+
+        The function adds to `.grad` of the parameters. It may use the memory of the gradient.
+        """
+        pooled = h if self.grid is None else grid_pool(h, self.grid)
+        shape, x = pooled.shape, pooled.flatten(1)
+        inputs: list[tuple[nn.Linear | None, Tensor]] = []
+        for layer in self.project:
+            if isinstance(layer, nn.Linear):
+                inputs.append((layer, x))
+                x = layer(x)
+            else:
+                x = x.relu_()
+                inputs.append((None, x))
+
+        def backward(gradient: Tensor) -> Tensor:
+            for linear, kept in reversed(inputs):
+                if linear is None:
+                    gradient = gradients.activation("relu", kept, gradient, in_place=True)
+                    continue
+                add_gradient(linear.weight, gradient.t() @ kept)
+                if linear.bias is not None:
+                    add_gradient(linear.bias, gradient.sum(0))
+                gradient = gradient @ linear.weight
+            gradient = gradient.reshape(shape)
+            return gradient if self.grid is None else spread(gradient, h.shape[2:])
+
+        return x, backward

@@ -78,13 +78,19 @@ class LocalMethod(Method):
 
     def has_loss_gradient(self, layer: int) -> bool:
         """Whether a layer's loss has gradients in closed form: `loss_gradients`."""
-        return _linear(module_at(self.heads, layer)) is not None
+        head = module_at(self.heads, layer)
+        return _linear(head) is not None or (isinstance(head, Head) and head.has_closed_form)
 
     def loss_gradients(self, layers: Sequence[int], features: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """The losses [L] of layers of the same width, and their gradients with respect to the features.
 
-        Takes the features [L, B, D]. Adds to `.grad` of the other parameters that the scores depend on.
+        Takes the features [L, B, D], or the map of a single layer [1, B, C, H, W]. Adds to `.grad` of the
+        other parameters that the scores depend on.
         """
+        if features.dim() > 3:
+            scores, backward = cast(Head, module_at(self.heads, layers[0])).recorded(features[0])
+            losses, slopes = gradients.cross_entropy(scores.t().unsqueeze(0), batch.y)
+            return losses, backward(slopes[0].t()).unsqueeze(0)
         heads = [cast(nn.Linear, _linear(module_at(self.heads, layer))) for layer in layers]
         weights = gradients.stacked([head.weight for head in heads])
         biases = None if heads[0].bias is None else gradients.stacked([head.bias for head in heads])
@@ -149,18 +155,29 @@ class LocalMethod(Method):
     def _recorded_step(
         self, layer: int, block: AffineBlock, h: Tensor, batch: Batch
     ) -> tuple[Tensor, Tensor]:
-        """The same as `layer_step`, bit for bit: autograd for the loss only, which takes less memory."""
+        """The same as `layer_step`: autograd for the loss at most, which takes less memory and time.
+
+        If autograd computes the loss, the result is the same bit for bit, otherwise up to rounding.
+        """
         with torch.no_grad(), block.recorded() as recording:
             features = self.features(layer, h)
-        assert features is recording.activity
-        features = features.detach().requires_grad_()
-        loss = self.loss(layer, features, batch)
-        loss.backward()
+            assert features is recording.activity
+            loss, gradient = self._loss_gradient(layer, features, batch)
+            block.backward(recording, gradient)
+            return loss, self.next_input(layer, features, h)
+
+    def _loss_gradient(self, layer: int, features: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The loss [] of a layer, and its gradient with respect to the features [B, ...]."""
+        if self.has_loss_gradient(layer):
+            losses, slopes = self.loss_gradients([layer], features.unsqueeze(0), batch)
+            return losses[0], slopes[0]
+        with torch.enable_grad():
+            features = features.detach().requires_grad_()
+            loss = self.loss(layer, features, batch)
+            loss.backward()
         gradient, features.grad = features.grad, None
         assert gradient is not None
-        with torch.no_grad():
-            block.backward(recording, gradient)
-            return loss.detach(), self.next_input(layer, recording.activity, h)
+        return loss.detach(), gradient
 
     def train_blocks(
         self, h: Tensor, batch: Batch, stage: Stage, depth: int
