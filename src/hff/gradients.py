@@ -10,6 +10,7 @@ Shapes: L layers, B samples, C classes, P prototypes per class, D dimensions.
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -125,6 +126,36 @@ def project(h: Tensor, gradient: Tensor, eps: float = 1e-6) -> Tensor:
     radial = (h * gradient).sum(-1, keepdim=True) * inverse.square()
     tangential: Tensor = (gradient - h * radial) * inverse
     return tangential.masked_fill_(norm <= eps, 0)
+
+
+def grid_pool(gradient: Tensor, size: Sequence[int]) -> Tensor:
+    """The gradient of maps [B, C, *size], from that of their averages over a grid [B, C, *cells].
+
+    The result has its channels last.
+    """
+    (height, width), (rows, columns) = size, gradient.shape[2:]
+    if height % rows == 0 and width % columns == 0:
+        share = rows * columns / (height * width)
+        last = (gradient * share).contiguous(memory_format=torch.channels_last)
+        return F.interpolate(last, (height, width), mode="nearest")
+    by_cell = gradient.flatten(2).transpose(1, 2)
+    shares = _shares(height, width, (rows, columns)).to(gradient.device, gradient.dtype)
+    maps: Tensor = (shares.T @ by_cell).unflatten(1, (height, width)).permute(0, 3, 1, 2)
+    return maps
+
+
+@lru_cache(maxsize=64)
+def _shares(height: int, width: int, cells: tuple[int, int]) -> Tensor:
+    """The share of each position in the mean of each cell [cells, H W]."""
+    return torch.kron(_shares_of_side(height, cells[0]), _shares_of_side(width, cells[1]))
+
+
+def _shares_of_side(length: int, cells: int) -> Tensor:
+    shares = torch.zeros(cells, length)
+    for cell in range(cells):
+        first, end = cell * length // cells, -(-(cell + 1) * length // cells)
+        shares[cell, first:end] = 1 / (end - first)
+    return shares
 
 
 def activation(name: str, activity: Tensor, gradient: Tensor, *, in_place: bool = False) -> Tensor:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from hff import gradients
 from hff.errors import UserError
-from hff.modules.grid_pool import grid_pool, spread
+from hff.modules.grid_pool import grid_pool
 from hff.networks import Shape
 from hff.networks.affine import add_gradient
 
@@ -61,20 +61,26 @@ class Head(nn.Module):
 
     @property
     def has_closed_form(self) -> bool:
-        """Whether `recorded` is all that autograd would do: no frozen weights, no hooks."""
-        modules = [self, self.project, *self.project]
-        hooked = any(
-            each._forward_hooks or each._forward_pre_hooks or each._backward_hooks for each in modules
-        )
-        return not hooked and all(parameter.requires_grad for parameter in self.parameters())
+        """Whether `recorded` is all that autograd would do: no frozen weights and no hooks."""
+        for module in (self, self.project, *self.project._modules.values()):
+            if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
+                return False
+            if any(
+                not parameter.requires_grad
+                for parameter in module._parameters.values()
+                if parameter is not None
+            ):
+                return False
+        return True
 
     def recorded(self, h: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-        """The vector, and a function from its gradient to that of h, without autograd.
+        """The vector, and a function from its gradient to that of h or of its grid, without autograd.
 
-        The function adds to `.grad` of the parameters. It may use the memory of the gradient.
+        The function adds to `.grad` of the parameters.
         """
-        pooled = h if self.grid is None else grid_pool(h, self.grid)
-        shape, x = pooled.shape, pooled.flatten(1)
+        if self.grid is not None:
+            h = grid_pool(h, self.grid)
+        shape, x = h.shape, h.flatten(1)
         inputs: list[tuple[nn.Linear | None, Tensor]] = []
         for layer in self.project:
             if isinstance(layer, nn.Linear):
@@ -93,7 +99,6 @@ class Head(nn.Module):
                 if linear.bias is not None:
                     add_gradient(linear.bias, gradient.sum(0))
                 gradient = gradient @ linear.weight
-            gradient = gradient.reshape(shape)
-            return gradient if self.grid is None else spread(gradient, h.shape[2:])
+            return gradient.reshape(shape)
 
         return x, backward

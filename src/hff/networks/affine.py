@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -46,6 +47,8 @@ IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
     "identity": lambda f: f,
 }
 """The activations of `gradients.SLOPES`, which overwrite the preactivation."""
+PART = 8_000_000
+"""Bytes of the maps of a part of a batch, so that several of them fit in the cache of a processor."""
 WITHOUT_GRADIENT = frozenset({"step"})
 COMMUTE_WITH_MAX = frozenset({"relu", "leaky_relu", "hard_tanh", "identity"})
 """Activations that never decrease and do not round, so that they can follow max-pooling."""
@@ -141,9 +144,11 @@ class AffineBlock(Block):
 
     def activate(self, f: Tensor) -> Tensor:
         """The activity before pooling: [B, *map_shape] -> [B, *map_shape] (Eq. 4)."""
-        h: Tensor = self.activation(f)
         if self._recording is not None:
-            self._recording.activity = h
+            # Nothing else needs the preactivation.
+            self._recording.activity = IN_PLACE[self.row.activation](f)
+            return f
+        h: Tensor = self.activation(f)
         return h if self.row.power == 1 else _raised(h, self.row.power)
 
     def pooled(self, h: Tensor) -> Tensor:
@@ -196,29 +201,40 @@ class AffineBlock(Block):
     def backward(self, recording: Recording, gradient: Tensor) -> None:
         """Adds to `.grad` of the affine map, from the gradient of the activity, whose memory is used again.
 
-        The kernels are those of autograd, but no more than the input and the output of the block and one
-        gradient are alive at the same time.
+        The gradient of a map may be given as that of its averages over a grid. The kernels are those of
+        autograd. A large batch is computed in parts, which takes less time because they fit in the cache, and
+        less memory: apart from input and output of the block, only the gradient of one part exists.
         """
-        gradient = recording.backward(gradient, self.row.activation)
-        affine = self.affine
+        affine, size = self.affine, recording.activity.shape
         if isinstance(affine, nn.Linear):
-            self.set_gradients(recording.inputs, gradient)
+            whole = recording.backward(slice(None), gradient, self.row.activation)
+            self.set_gradients(recording.inputs, whole)
             return
-        _, weight, bias = torch.ops.aten.convolution_backward(
-            gradient,
-            recording.inputs,
-            affine.weight,
-            None if affine.bias is None else affine.bias.shape,
-            affine.stride,
-            affine.padding,
-            affine.dilation,
-            False,
-            (0, 0),
-            affine.groups,
-            (False, True, affine.bias is not None),
-        )
+        weight: Tensor | None = None
+        bias: Tensor | None = None
+        for part in _parts(size[0], math.prod(self.map_shape) * gradient.element_size()):
+            slope = gradient[part]
+            if slope.shape[2:] != size[2:]:
+                slope = gradients.grid_pool(slope, size[2:])
+            slope = recording.backward(part, slope, self.row.activation)
+            _, more_weight, more_bias = torch.ops.aten.convolution_backward(
+                slope,
+                recording.inputs[part],
+                affine.weight,
+                None if affine.bias is None else affine.bias.shape,
+                affine.stride,
+                affine.padding,
+                affine.dilation,
+                False,
+                (0, 0),
+                affine.groups,
+                (False, True, affine.bias is not None),
+            )
+            weight = more_weight if weight is None else weight.add_(more_weight)
+            bias = more_bias if bias is None else bias.add_(more_bias)
+        assert weight is not None
         add_gradient(affine.weight, weight)
-        if affine.bias is not None:
+        if affine.bias is not None and bias is not None:
             add_gradient(affine.bias, bias)
 
     def has_closed_form(self, preactivation: bool = False, *, kind: type[nn.Module] = nn.Linear) -> bool:
@@ -276,6 +292,14 @@ class AffineBlock(Block):
 def add_gradient(parameter: Tensor, gradient: Tensor) -> None:
     """Adds to `.grad`, as `backward()` does."""
     parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+
+
+def _parts(samples: int, bytes_of_each: int) -> Iterator[slice]:
+    """Consecutive samples whose maps have at most `PART` bytes, or single ones."""
+    size = max(1, PART // bytes_of_each)
+    parts = -(-samples // size)
+    bounds = [samples * part // parts for part in range(parts + 1)]
+    return (slice(*each) for each in pairwise(bounds))
 
 
 def shapes(row: AffineRow, in_shape: Shape) -> tuple[Shape, Shape, Shape]:

@@ -44,13 +44,16 @@ class Recording:
         pooled, self._places = F.max_pool2d(f, pool.size, pool.stride, pool.padding, return_indices=True)
         return pooled
 
-    def backward(self, gradient: Tensor, activation: str) -> Tensor:
-        """The gradient of the preactivation, from that of the activity, whose memory is used again."""
-        gradient = gradients.activation(activation, self.activity, gradient, in_place=True)
-        if self._pool is None:
+    def backward(self, part: slice, gradient: Tensor, activation: str) -> Tensor:
+        """The gradient of the preactivation of some samples, from that of their activity.
+
+        The memory of the gradient is used again.
+        """
+        gradient = gradients.activation(activation, self.activity[part], gradient, in_place=True)
+        if self._pool is None or self._map is None or self._places is None:
             return gradient
         size, stride, padding = ((n, n) for n in (self._pool.size, self._pool.stride, self._pool.padding))
         found: Tensor = torch.ops.aten.max_pool2d_with_indices_backward(
-            gradient, self._map, size, stride, padding, (1, 1), False, self._places
+            gradient, self._map[part], size, stride, padding, (1, 1), False, self._places[part]
         )
         return found

@@ -84,8 +84,8 @@ class LocalMethod(Method):
     def loss_gradients(self, layers: Sequence[int], features: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """The losses [L] of layers of the same width, and their gradients with respect to the features.
 
-        Takes the features [L, B, D], or the map of a single layer [1, B, C, H, W]. Adds to `.grad` of the
-        other parameters that the scores depend on.
+        Takes the features [L, B, D], or the map of a single layer [1, B, C, H, W], whose gradient may be that
+        of its averages over a grid. Adds to `.grad` of the other parameters that the scores depend on.
         """
         if features.dim() > 3:
             scores, backward = cast(Head, module_at(self.heads, layers[0])).recorded(features[0])
@@ -155,10 +155,7 @@ class LocalMethod(Method):
     def _recorded_step(
         self, layer: int, block: AffineBlock, h: Tensor, batch: Batch
     ) -> tuple[Tensor, Tensor]:
-        """The same as `layer_step`: autograd for the loss at most, which takes less memory and time.
-
-        If autograd computes the loss, the result is the same bit for bit, otherwise up to rounding.
-        """
+        """The same as `layer_step` up to rounding: autograd for the loss at most, in less memory and time."""
         with torch.no_grad(), block.recorded() as recording:
             features = self.features(layer, h)
             assert features is recording.activity
@@ -167,7 +164,7 @@ class LocalMethod(Method):
             return loss, self.next_input(layer, features, h)
 
     def _loss_gradient(self, layer: int, features: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The loss [] of a layer, and its gradient with respect to the features [B, ...]."""
+        """The loss [] of a layer, and its gradient with respect to the features or their grid [B, ...]."""
         if self.has_loss_gradient(layer):
             losses, slopes = self.loss_gradients([layer], features.unsqueeze(0), batch)
             return losses[0], slopes[0]
