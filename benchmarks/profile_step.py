@@ -29,8 +29,8 @@ PROFILED = {"mlp 3x256": 100, "cnn 32-64-128": 10}
 SHOWN = 14
 ROUNDS = 15
 HEADS: dict[str, dict[str, Any]] = {
-    "hidden 256 (default)": {},
-    "hidden 128": {"head_hidden": 128},
+    "hidden 256": {"head_hidden": 256},
+    "hidden 128 (default)": {},
     "hidden 64": {"head_hidden": 64},
     "no hidden layer": {"head_hidden": 0},
     "no hidden layer, grid 1 (paper)": {"head_hidden": 0, "grid": 1},

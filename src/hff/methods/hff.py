@@ -75,7 +75,7 @@ class HFF(LocalMethod):
         prototype_learning_rate: float = 1.0,
         aux_channels: tuple[int, ...] | None = None,
         grid: int = 4,
-        head_hidden: int = 256,
+        head_hidden: int = 128,
         loss_tap: Literal["map", "pooled"] = "pooled",
         **options: Any,
     ) -> None:

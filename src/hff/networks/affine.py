@@ -47,7 +47,7 @@ IN_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
     "identity": lambda f: f,
 }
 """The activations of `gradients.SLOPES`, which overwrite the preactivation."""
-PART = 8_000_000
+PART = 4_000_000
 """Bytes of the maps of a part of a batch, so that several of them fit in the cache of a processor."""
 WITHOUT_GRADIENT = frozenset({"step"})
 COMMUTE_WITH_MAX = frozenset({"relu", "leaky_relu", "hard_tanh", "identity"})

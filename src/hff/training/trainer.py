@@ -15,8 +15,8 @@ from hff.training.allocator import keep_freed_memory
 from hff.training.optimizers import Optimizers
 from hff.training.settings import Settings
 
-TOGETHER = 8_000_000
-"""Bytes of gradients of the groups that are stepped at once; a deep network needs no more memory by it."""
+TOGETHER = 2_000_000
+"""Bytes of gradients of the groups that are stepped at once. More would take memory between that of maps."""
 
 
 class Trainer:
