@@ -75,8 +75,9 @@ def test_ways_to_predict_with_forward_forward_agree() -> None:
     x = torch.randn(5, 20)
     with torch.no_grad():
         expected = method(x)
-        for way in (inference.one_label_at_a_time, inference.all_labels_at_once):
-            torch.testing.assert_close(way(method, x), expected)
+        torch.testing.assert_close(inference.all_labels_at_once(method, x), expected)
+        torch.testing.assert_close(inference.one_label_at_a_time(method, x, 4), expected)
+        torch.testing.assert_close(inference.one_label_at_a_time(method, x, 3), expected[:, :3])
 
 
 @pytest.mark.usefixtures("tiny")
@@ -87,6 +88,26 @@ def test_inference_has_the_columns_of_the_paper() -> None:
         expected = 1000 / row["ms_per_image"].median
         assert row["images_per_second"] == pytest.approx(expected)
         assert row["total_seconds"] == pytest.approx(10_000 / expected)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_forward_forward_is_timed_on_a_share_of_a_large_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, ...]] = []
+    goodness = inference._goodness
+    monkeypatch.setattr(inference, "PAIRS", 12)
+    monkeypatch.setattr(inference, "_goodness", lambda ff, h: seen.append(h.shape) or goodness(ff, h))
+    shares = {name: share for name, (_, share) in inference._ways(6, 4).items()}
+    # Three of six labels for four images; two of four images for all labels.
+    assert shares == {
+        "backprop": 1,
+        "hff": 1,
+        inference.ONE_BY_ONE: 0.5,
+        inference.BATCHED: 0.5,
+        inference.SHARED: 0.5,
+    }
+    assert [shape[0] for shape in seen] == [4, 4, 4, 12]
+    row = inference.bench_inference((6,), (4,), (1,), rounds=1).rows[2]
+    assert (row["method"], row["measured_share"]) == (inference.ONE_BY_ONE, 0.5)
 
 
 def test_a_target_must_be_held_for_three_epochs() -> None:
