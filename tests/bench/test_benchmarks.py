@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from hff.bench import convergence, depth, inference, step
+from hff.bench import convergence, depth, epoch, inference, step
 from hff.bench.figure import draw
 from hff.bench.result import BenchResult, Median, median, ratio
 from hff.cli import main
@@ -15,6 +15,7 @@ from hff.data import load_data
 from hff.methods import create_method
 from hff.methods.families.pairs import PairMethod
 from hff.networks import create_network
+from hff.training import Run, Settings
 
 
 def test_median_and_its_interval() -> None:
@@ -30,7 +31,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
         "small": ("mlp", (12,), {"widths": (8, 8)}, 2),
         "maps": ("cnn", (1, 8, 8), {"channels": (4,)}, 1),
     }
-    monkeypatch.setattr(step, "NETWORKS", networks)
+    for module in (step, epoch):
+        monkeypatch.setattr(module, "NETWORKS", networks)
     monkeypatch.setattr(inference, "IN_FEATURES", 20)
     monkeypatch.setattr(inference, "WIDTHS", (8, 8, 8))
 
@@ -61,6 +63,48 @@ def test_the_floor_multiplies_what_the_rule_needs(monkeypatch: pytest.MonkeyPatc
     done.clear()
     step.floor((7, 5, 3), is_local=False)()
     assert sorted(done) == sorted([*forward, *weights, (128, 3, 5), *scores[3:]])
+
+
+@pytest.mark.usefixtures("tiny")
+def test_an_epoch_is_compared_with_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epoch, "BATCH_SIZE", 10)
+    taken: list[str] = []
+    timed = epoch.interleaved
+
+    def interleaved(tasks: Any, rounds: int) -> Any:
+        for name, task in tasks.items():
+            task()
+            taken.append(name)
+        return {name: [2.0, 2.0] if name[0] == "hff" else [4.0, 4.0] for name in timed(tasks, rounds)} | {
+            ("hff", "epoch"): [3.0, 3.0]
+        }
+
+    monkeypatch.setattr(epoch, "interleaved", interleaved)
+    result = epoch.bench_epochs(("small",), ("hff",), (1,), images=120, rounds=2)
+    assert taken == [(name, kind) for name in ("backprop", "hff") for kind in ("step", "epoch")]
+    backprop, hff = result.rows
+    assert (backprop["method"], backprop["gain_kept"]) == ("backprop", None)
+    assert (hff["images"], hff["rounds"], hff["seconds_per_epoch"].median) == (110, 2, 3.0)
+    # Half of the time is saved in the steps, and a quarter in an epoch.
+    assert (hff["step_ratio"].median, hff["epoch_ratio"].median, hff["gain_kept"]) == (0.5, 0.75, 0.5)
+    assert draw(result, tmp_path).exists()
+
+
+def test_the_epoch_that_is_timed_trains_validates_and_saves(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    monkeypatch.setattr(Run, "append_metrics", lambda run, record: written.append("metrics"))
+    monkeypatch.setattr(Run, "save", lambda run, tensors, state: written.append("checkpoint"))
+    monkeypatch.setattr(Run, "metrics", lambda run: [])
+    data = epoch.random_images((1, 4, 4), 24)
+    assert data.validation is not None
+    assert (len(data.train), len(data.validation), data.in_shape) == (22, 2, (1, 4, 4))
+    method = create_method("hff", create_network("mlp", data.in_shape, 10, widths=(6,)), 10)
+    before = [p.clone() for p in method.parameters()]
+    task = epoch.epoch(method, data, Settings(epochs=1, batch_size=8))
+    task()
+    task()
+    assert written == ["metrics", "checkpoint"] * 2
+    assert not any(torch.equal(a, b) for a, b in zip(before, method.parameters(), strict=True))
 
 
 def test_memory_of_all_contenders() -> None:
@@ -148,6 +192,9 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
         (["step", "--threads", "x"], "--threads must be a list of whole numbers"),
         (["memory", "--threads", "1"], "`hff bench memory` has no --threads; remove it."),
         (["step", "--rounds", "0"], "--rounds must be at least 1"),
+        (["epoch", "--images", "0"], "--images must be at least 1"),
+        (["epoch", "--images", "9", "--data", "digits"], "--images is for random images"),
+        (["step", "--data", "mnist"], "`hff bench step` has no --data; remove it."),
         (["pace"], "invalid choice"),
     ],
 )

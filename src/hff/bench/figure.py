@@ -37,6 +37,19 @@ def _draw_steps(figure: "Figure", rows: Sequence[Row]) -> None:
         axes.set_title(f"time of a step / backprop, {count} thread{'s' * (count > 1)}", fontsize=9)
 
 
+def _draw_epochs(figure: "Figure", rows: Sequence[Row]) -> None:
+    threads = sorted({row["threads"] for row in rows})
+    for axes, count in zip(figure.subplots(1, len(threads), squeeze=False)[0], threads, strict=True):
+        own = [row for row in rows if row["threads"] == count and row["method"] != "backprop"]
+        bars = [
+            {**row, "of": f"{row['method']}, {what}", "ratio": row[f"{what}_ratio"]}
+            for row in own
+            for what in ("step", "epoch")
+        ]
+        _draw_bars(axes, bars, "network", "of", "ratio")
+        axes.set_title(f"time / backprop, {count} thread{'s' * (count > 1)}", fontsize=9)
+
+
 def _draw_bars(axes: "Axes", rows: Sequence[Row], group: str, series: str, value: str) -> None:
     groups, names = (list(dict.fromkeys(row[key] for row in rows)) for key in (group, series))
     width = 0.8 / len(names)
@@ -115,6 +128,7 @@ def _finish(axes: "Axes") -> None:
 
 DRAWN: dict[str, Callable[["Figure", Sequence[Row]], None]] = {
     "step": _draw_steps,
+    "epoch": _draw_epochs,
     "memory": _draw_memory,
     "inference": _draw_inference,
     "convergence": _draw_convergence,
