@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from hff.bench import convergence, depth, epoch, inference, step
+from hff.bench import depth, epoch, inference, step
 from hff.bench.figure import draw
 from hff.bench.result import BenchResult, Median, median, ratio
 from hff.cli import main
-from hff.data import load_data
 from hff.methods import create_method
 from hff.methods.families.pairs import PairMethod
 from hff.networks import create_network
@@ -154,23 +153,6 @@ def test_forward_forward_is_timed_on_a_share_of_a_large_batch(monkeypatch: pytes
     assert (row["method"], row["measured_share"]) == (inference.ONE_BY_ONE, 0.5)
 
 
-def test_a_target_must_be_held_for_three_epochs() -> None:
-    course = convergence.Course(accuracy=[0.9, 0.96, 0.94, 0.95, 0.96, 0.97, 0.98])
-    assert course.epochs_to(0.95) == 6
-    assert course.epochs_to(0.97) is None
-
-
-def test_convergence_on_digits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(convergence, "TARGETS", (0.5, 1.1))
-    short = {"widths": (32,), "seeds": (0,), "rates": (3e-3,), "epochs": 4, "batch_size": 64}
-    result = convergence.bench_convergence(load_data("digits"), ("backprop", "hff"), **short)
-    easy = [row for row in result.rows if row["target"] == 0.5]
-    assert all(3 <= row["epochs"] <= 4 and row["seconds"] > 0 for row in easy)
-    assert easy[0]["ratio_to_backprop"] == 1
-    assert all(row["seconds"] is None for row in result.rows if row["target"] == 1.1)
-    assert draw(result, tmp_path).exists()
-
-
 @pytest.mark.usefixtures("tiny")
 def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     flags: list[Any] = ["bench", "step", "--networks", "small", "--threads", "1", "--rounds", "2"]
@@ -195,6 +177,7 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
         (["epoch", "--images", "0"], "--images must be at least 1"),
         (["epoch", "--images", "9", "--data", "digits"], "--images is for random images"),
         (["step", "--data", "mnist"], "`hff bench step` has no --data; remove it."),
+        (["convergence", "--rates", "1e-3,0"], "--rates must be a list of positive numbers"),
         (["pace"], "invalid choice"),
     ],
 )

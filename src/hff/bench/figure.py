@@ -105,18 +105,22 @@ def _draw_inference(figure: "Figure", rows: Sequence[Row]) -> None:
 
 
 def _draw_convergence(figure: "Figure", rows: Sequence[Row]) -> None:
-    axes = figure.subplots()
+    shown = {
+        "seconds": "seconds of training until it was held for 3 epochs",
+        "seconds_to_reach": "seconds of training until it was reached, and then held",
+    }
     targets, names = (list(dict.fromkeys(row[key] for row in rows)) for key in ("target", "method"))
     width = 0.8 / len(names)
-    for number, name in enumerate(names):
-        own = [row for row in rows if row["method"] == name and row["seconds"] is not None]
-        places = [targets.index(row["target"]) + (number - (len(names) - 1) / 2) * width for row in own]
-        spread = [row["seconds_std"] or 0 for row in own]
-        axes.bar(places, [row["seconds"] for row in own], 0.9 * width, yerr=spread, label=name)
-    axes.set_xticks(range(len(targets)), [f"{target:.0%}" for target in targets])
-    axes.set_xlabel("validation accuracy, held for 3 epochs")
-    axes.set_title("seconds of training", fontsize=9)
-    _finish(axes)
+    for axes, (value, title) in zip(figure.subplots(1, len(shown)), shown.items(), strict=True):
+        for number, name in enumerate(names):
+            own = [row for row in rows if row["method"] == name and row[value] is not None]
+            places = [targets.index(row["target"]) + (number - (len(names) - 1) / 2) * width for row in own]
+            spread = [row[f"{value}_std"] or 0 for row in own]
+            axes.bar(places, [row[value] for row in own], 0.9 * width, yerr=spread, label=name)
+        axes.set_xticks(range(len(targets)), [f"{target:.0%}" for target in targets])
+        axes.set_xlabel("validation accuracy")
+        axes.set_title(title, fontsize=9)
+        _finish(axes)
 
 
 def _finish(axes: "Axes") -> None:

@@ -24,7 +24,14 @@ COLUMNS = {
     "epoch": ("network", "threads", "method", "step_ratio", "epoch_ratio", "gain_kept"),
     "memory": ("convolutions", "batch_size", "contender", "peak_mb", "ratio_to_backprop", "time_ratio"),
     "inference": ("classes", "batch_size", "threads", "method", "ms_per_image", "ratio_to_hff"),
-    "convergence": ("target", "method", "learning_rate", "epochs", "seconds", "ratio_to_backprop"),
+    "convergence": (
+        "target",
+        "method",
+        "epochs",
+        "seconds",
+        "ratio_to_backprop",
+        "ratio_to_reach",
+    ),
 }
 """The columns that fit a terminal; --json and the CSV file have all."""
 
@@ -37,13 +44,22 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--threads", metavar="N,N", help="numbers of threads (1,2)")
     parser.add_argument("--networks", metavar="A,B", help="networks of bench step and epoch, by name")
     parser.add_argument("--methods", metavar="A,B", help="methods of bench step, epoch and convergence")
-    parser.add_argument("--data", metavar="NAME", help="data of bench epoch (random images)")
+    parser.add_argument(
+        "--data", metavar="NAME", help="data of bench epoch (random images) and convergence (mnist)"
+    )
     parser.add_argument("--images", type=int, metavar="N", help="random images of bench epoch (60000)")
     parser.add_argument("--depths", metavar="N,N", help="depths of bench memory (2,4,8,16,32)")
     parser.add_argument("--classes", metavar="N,N", help="classes of bench inference (10,100,1000)")
     parser.add_argument("--widths", metavar="N,N", help="units of bench convergence (2000,2000,2000)")
     parser.add_argument("--seeds", metavar="N,N", help="seeds of bench convergence (0,1,2)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for a CSV file and a figure")
+    parser.add_argument("--rates", metavar="X,X", help="learning rates that bench convergence tries")
+    parser.add_argument("--epochs", type=int, metavar="N", help="when bench convergence gives up (30)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder for a CSV file and a figure; what bench convergence has finished is kept there as well",
+    )
     parser.add_machine_flags(device=False)
     given = parser.read(argv)
     if given is None:
@@ -89,7 +105,8 @@ def _run(given: Namespace, options: dict[str, Any]) -> "BenchResult":
         return bench_epochs(**options, data=data)
     from hff.bench.convergence import bench_convergence
 
-    return bench_convergence(load_data("mnist", data_dir=given.data_dir), **options)
+    data = load_data(given.data or "mnist", data_dir=given.data_dir)
+    return bench_convergence(data, **options, folder=given.out)
 
 
 ALLOWED = {
@@ -97,7 +114,7 @@ ALLOWED = {
     "epoch": ("rounds", "threads", "networks", "methods", "images", "data"),
     "memory": ("rounds", "depths"),
     "inference": ("rounds", "threads", "classes"),
-    "convergence": ("methods", "widths", "seeds"),
+    "convergence": ("methods", "widths", "seeds", "rates", "epochs", "data"),
 }
 """The flags of each kind."""
 
@@ -113,6 +130,8 @@ def _options(given: Namespace) -> dict[str, Any]:
             raise UsageError(f"`hff bench {given.kind}` has no --{name}; remove it.")
         if name in ("networks", "methods"):
             options[name] = tuple(part.strip() for part in value.split(","))
+        elif name == "rates":
+            options[name] = _rates(value)
         elif isinstance(value, str) and name != "data":
             options[name] = _numbers(name, value)
         elif isinstance(value, int):
@@ -132,6 +151,16 @@ def _numbers(name: str, text: str) -> tuple[int, ...]:
     if name != "seeds" and min(numbers) < 1:
         raise UsageError(f"--{name} must be positive, not {text!r}.")
     return numbers
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    try:
+        rates = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        rates = (0.0,)
+    if not all(0 < rate < float("inf") for rate in rates):
+        raise UsageError(f"--rates must be a list of positive numbers such as 1e-3,3e-3, not {text!r}.")
+    return rates
 
 
 def _reporter(quiet: bool) -> Callable[[str], None]:
