@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from hff.bench import convergence, depth, inference, step
+from hff.bench import depth, epoch, inference, step
 from hff.bench.figure import draw
 from hff.bench.result import BenchResult, Median, median, ratio
 from hff.cli import main
-from hff.data import load_data
 from hff.methods import create_method
 from hff.methods.families.pairs import PairMethod
 from hff.networks import create_network
+from hff.training import Run, Settings
 
 
 def test_median_and_its_interval() -> None:
@@ -30,7 +30,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
         "small": ("mlp", (12,), {"widths": (8, 8)}, 2),
         "maps": ("cnn", (1, 8, 8), {"channels": (4,)}, 1),
     }
-    monkeypatch.setattr(step, "NETWORKS", networks)
+    for module in (step, epoch):
+        monkeypatch.setattr(module, "NETWORKS", networks)
     monkeypatch.setattr(inference, "IN_FEATURES", 20)
     monkeypatch.setattr(inference, "WIDTHS", (8, 8, 8))
 
@@ -63,6 +64,48 @@ def test_the_floor_multiplies_what_the_rule_needs(monkeypatch: pytest.MonkeyPatc
     assert sorted(done) == sorted([*forward, *weights, (128, 3, 5), *scores[3:]])
 
 
+@pytest.mark.usefixtures("tiny")
+def test_an_epoch_is_compared_with_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epoch, "BATCH_SIZE", 10)
+    taken: list[str] = []
+    timed = epoch.interleaved
+
+    def interleaved(tasks: Any, rounds: int) -> Any:
+        for name, task in tasks.items():
+            task()
+            taken.append(name)
+        return {name: [2.0, 2.0] if name[0] == "hff" else [4.0, 4.0] for name in timed(tasks, rounds)} | {
+            ("hff", "epoch"): [3.0, 3.0]
+        }
+
+    monkeypatch.setattr(epoch, "interleaved", interleaved)
+    result = epoch.bench_epochs(("small",), ("hff",), (1,), images=120, rounds=2)
+    assert taken == [(name, kind) for name in ("backprop", "hff") for kind in ("step", "epoch")]
+    backprop, hff = result.rows
+    assert (backprop["method"], backprop["gain_kept"]) == ("backprop", None)
+    assert (hff["images"], hff["rounds"], hff["seconds_per_epoch"].median) == (110, 2, 3.0)
+    # Half of the time is saved in the steps, and a quarter in an epoch.
+    assert (hff["step_ratio"].median, hff["epoch_ratio"].median, hff["gain_kept"]) == (0.5, 0.75, 0.5)
+    assert draw(result, tmp_path).exists()
+
+
+def test_the_epoch_that_is_timed_trains_validates_and_saves(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    monkeypatch.setattr(Run, "append_metrics", lambda run, record: written.append("metrics"))
+    monkeypatch.setattr(Run, "save", lambda run, tensors, state: written.append("checkpoint"))
+    monkeypatch.setattr(Run, "metrics", lambda run: [])
+    data = epoch.random_images((1, 4, 4), 24)
+    assert data.validation is not None
+    assert (len(data.train), len(data.validation), data.in_shape) == (22, 2, (1, 4, 4))
+    method = create_method("hff", create_network("mlp", data.in_shape, 10, widths=(6,)), 10)
+    before = [p.clone() for p in method.parameters()]
+    task = epoch.epoch(method, data, Settings(epochs=1, batch_size=8))
+    task()
+    task()
+    assert written == ["metrics", "checkpoint"] * 2
+    assert not any(torch.equal(a, b) for a, b in zip(before, method.parameters(), strict=True))
+
+
 def test_memory_of_all_contenders() -> None:
     result = depth.bench_memory((2,), (8,), channels=4, side=8, rounds=1)
     assert [row["contender"] for row in result.rows] == list(depth.CONTENDERS)
@@ -75,8 +118,9 @@ def test_ways_to_predict_with_forward_forward_agree() -> None:
     x = torch.randn(5, 20)
     with torch.no_grad():
         expected = method(x)
-        for way in (inference.one_label_at_a_time, inference.all_labels_at_once):
-            torch.testing.assert_close(way(method, x), expected)
+        torch.testing.assert_close(inference.all_labels_at_once(method, x), expected)
+        torch.testing.assert_close(inference.one_label_at_a_time(method, x, 4), expected)
+        torch.testing.assert_close(inference.one_label_at_a_time(method, x, 3), expected[:, :3])
 
 
 @pytest.mark.usefixtures("tiny")
@@ -89,21 +133,24 @@ def test_inference_has_the_columns_of_the_paper() -> None:
         assert row["total_seconds"] == pytest.approx(10_000 / expected)
 
 
-def test_a_target_must_be_held_for_three_epochs() -> None:
-    course = convergence.Course(accuracy=[0.9, 0.96, 0.94, 0.95, 0.96, 0.97, 0.98])
-    assert course.epochs_to(0.95) == 6
-    assert course.epochs_to(0.97) is None
-
-
-def test_convergence_on_digits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(convergence, "TARGETS", (0.5, 1.1))
-    short = {"widths": (32,), "seeds": (0,), "rates": (3e-3,), "epochs": 4, "batch_size": 64}
-    result = convergence.bench_convergence(load_data("digits"), ("backprop", "hff"), **short)
-    easy = [row for row in result.rows if row["target"] == 0.5]
-    assert all(3 <= row["epochs"] <= 4 and row["seconds"] > 0 for row in easy)
-    assert easy[0]["ratio_to_backprop"] == 1
-    assert all(row["seconds"] is None for row in result.rows if row["target"] == 1.1)
-    assert draw(result, tmp_path).exists()
+@pytest.mark.usefixtures("tiny")
+def test_forward_forward_is_timed_on_a_share_of_a_large_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, ...]] = []
+    goodness = inference._goodness
+    monkeypatch.setattr(inference, "PAIRS", 12)
+    monkeypatch.setattr(inference, "_goodness", lambda ff, h: seen.append(h.shape) or goodness(ff, h))
+    shares = {name: share for name, (_, share) in inference._ways(6, 4).items()}
+    # Three of six labels for four images; two of four images for all labels.
+    assert shares == {
+        "backprop": 1,
+        "hff": 1,
+        inference.ONE_BY_ONE: 0.5,
+        inference.BATCHED: 0.5,
+        inference.SHARED: 0.5,
+    }
+    assert [shape[0] for shape in seen] == [4, 4, 4, 12]
+    row = inference.bench_inference((6,), (4,), (1,), rounds=1).rows[2]
+    assert (row["method"], row["measured_share"]) == (inference.ONE_BY_ONE, 0.5)
 
 
 @pytest.mark.usefixtures("tiny")
@@ -127,6 +174,10 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) ->
         (["step", "--threads", "x"], "--threads must be a list of whole numbers"),
         (["memory", "--threads", "1"], "`hff bench memory` has no --threads; remove it."),
         (["step", "--rounds", "0"], "--rounds must be at least 1"),
+        (["epoch", "--images", "0"], "--images must be at least 1"),
+        (["epoch", "--images", "9", "--data", "digits"], "--images is for random images"),
+        (["step", "--data", "mnist"], "`hff bench step` has no --data; remove it."),
+        (["convergence", "--rates", "1e-3,0"], "--rates must be a list of positive numbers"),
         (["pace"], "invalid choice"),
     ],
 )

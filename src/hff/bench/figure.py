@@ -37,6 +37,19 @@ def _draw_steps(figure: "Figure", rows: Sequence[Row]) -> None:
         axes.set_title(f"time of a step / backprop, {count} thread{'s' * (count > 1)}", fontsize=9)
 
 
+def _draw_epochs(figure: "Figure", rows: Sequence[Row]) -> None:
+    threads = sorted({row["threads"] for row in rows})
+    for axes, count in zip(figure.subplots(1, len(threads), squeeze=False)[0], threads, strict=True):
+        own = [row for row in rows if row["threads"] == count and row["method"] != "backprop"]
+        bars = [
+            {**row, "of": f"{row['method']}, {what}", "ratio": row[f"{what}_ratio"]}
+            for row in own
+            for what in ("step", "epoch")
+        ]
+        _draw_bars(axes, bars, "network", "of", "ratio")
+        axes.set_title(f"time / backprop, {count} thread{'s' * (count > 1)}", fontsize=9)
+
+
 def _draw_bars(axes: "Axes", rows: Sequence[Row], group: str, series: str, value: str) -> None:
     groups, names = (list(dict.fromkeys(row[key] for row in rows)) for key in (group, series))
     width = 0.8 / len(names)
@@ -92,18 +105,22 @@ def _draw_inference(figure: "Figure", rows: Sequence[Row]) -> None:
 
 
 def _draw_convergence(figure: "Figure", rows: Sequence[Row]) -> None:
-    axes = figure.subplots()
+    shown = {
+        "seconds": "seconds of training until it was held for 3 epochs",
+        "seconds_to_reach": "seconds of training until it was reached, and then held",
+    }
     targets, names = (list(dict.fromkeys(row[key] for row in rows)) for key in ("target", "method"))
     width = 0.8 / len(names)
-    for number, name in enumerate(names):
-        own = [row for row in rows if row["method"] == name and row["seconds"] is not None]
-        places = [targets.index(row["target"]) + (number - (len(names) - 1) / 2) * width for row in own]
-        spread = [row["seconds_std"] or 0 for row in own]
-        axes.bar(places, [row["seconds"] for row in own], 0.9 * width, yerr=spread, label=name)
-    axes.set_xticks(range(len(targets)), [f"{target:.0%}" for target in targets])
-    axes.set_xlabel("validation accuracy, held for 3 epochs")
-    axes.set_title("seconds of training", fontsize=9)
-    _finish(axes)
+    for axes, (value, title) in zip(figure.subplots(1, len(shown)), shown.items(), strict=True):
+        for number, name in enumerate(names):
+            own = [row for row in rows if row["method"] == name and row[value] is not None]
+            places = [targets.index(row["target"]) + (number - (len(names) - 1) / 2) * width for row in own]
+            spread = [row[f"{value}_std"] or 0 for row in own]
+            axes.bar(places, [row[value] for row in own], 0.9 * width, yerr=spread, label=name)
+        axes.set_xticks(range(len(targets)), [f"{target:.0%}" for target in targets])
+        axes.set_xlabel("validation accuracy")
+        axes.set_title(title, fontsize=9)
+        _finish(axes)
 
 
 def _finish(axes: "Axes") -> None:
@@ -115,6 +132,7 @@ def _finish(axes: "Axes") -> None:
 
 DRAWN: dict[str, Callable[["Figure", Sequence[Row]], None]] = {
     "step": _draw_steps,
+    "epoch": _draw_epochs,
     "memory": _draw_memory,
     "inference": _draw_inference,
     "convergence": _draw_convergence,

@@ -14,15 +14,24 @@ if TYPE_CHECKING:
 
 KINDS = {
     "step": "time of a training step, beside backprop and the floor",
+    "epoch": "time of an epoch from end to end, beside its steps alone",
     "memory": "peak memory and time against depth and batch size",
     "inference": "time of predictions for 10, 100 and 1000 classes",
     "convergence": "time and epochs to 95, 97 and 98 % on MNIST",
 }
 COLUMNS = {
     "step": ("network", "threads", "method", "ms_per_step", "ratio_to_backprop", "ratio_to_floor"),
+    "epoch": ("network", "threads", "method", "step_ratio", "epoch_ratio", "gain_kept"),
     "memory": ("convolutions", "batch_size", "contender", "peak_mb", "ratio_to_backprop", "time_ratio"),
     "inference": ("classes", "batch_size", "threads", "method", "ms_per_image", "ratio_to_hff"),
-    "convergence": ("target", "method", "learning_rate", "epochs", "seconds", "ratio_to_backprop"),
+    "convergence": (
+        "target",
+        "method",
+        "epochs",
+        "seconds",
+        "ratio_to_backprop",
+        "ratio_to_reach",
+    ),
 }
 """The columns that fit a terminal; --json and the CSV file have all."""
 
@@ -32,14 +41,25 @@ def main(argv: Sequence[str]) -> None:
     parser = Parser("bench", f"Measure time and memory, all methods in turn. {kinds}.")
     parser.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
     parser.add_argument("--rounds", type=int, metavar="N", help="timed rounds")
-    parser.add_argument("--threads", metavar="N,N", help="numbers of threads (step and inference; 1,2)")
-    parser.add_argument("--networks", metavar="A,B", help="networks of bench step, by name (all)")
-    parser.add_argument("--methods", metavar="A,B", help="methods of bench step and convergence")
+    parser.add_argument("--threads", metavar="N,N", help="numbers of threads (1,2)")
+    parser.add_argument("--networks", metavar="A,B", help="networks of bench step and epoch, by name")
+    parser.add_argument("--methods", metavar="A,B", help="methods of bench step, epoch and convergence")
+    parser.add_argument(
+        "--data", metavar="NAME", help="data of bench epoch (random images) and convergence (mnist)"
+    )
+    parser.add_argument("--images", type=int, metavar="N", help="random images of bench epoch (60000)")
     parser.add_argument("--depths", metavar="N,N", help="depths of bench memory (2,4,8,16,32)")
     parser.add_argument("--classes", metavar="N,N", help="classes of bench inference (10,100,1000)")
     parser.add_argument("--widths", metavar="N,N", help="units of bench convergence (2000,2000,2000)")
     parser.add_argument("--seeds", metavar="N,N", help="seeds of bench convergence (0,1,2)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder for a CSV file and a figure")
+    parser.add_argument("--rates", metavar="X,X", help="learning rates that bench convergence tries")
+    parser.add_argument("--epochs", type=int, metavar="N", help="when bench convergence gives up (30)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder for a CSV file and a figure; what bench convergence has finished is kept there as well",
+    )
     parser.add_machine_flags(device=False)
     given = parser.read(argv)
     if given is None:
@@ -76,17 +96,25 @@ def _run(given: Namespace, options: dict[str, Any]) -> "BenchResult":
         from hff.bench.inference import bench_inference
 
         return bench_inference(**options)
-    from hff.bench.convergence import bench_convergence
     from hff.data import load_data
 
-    return bench_convergence(load_data("mnist", data_dir=given.data_dir), **options)
+    if given.kind == "epoch":
+        from hff.bench.epoch import bench_epochs
+
+        data = load_data(given.data, data_dir=given.data_dir) if given.data else None
+        return bench_epochs(**options, data=data)
+    from hff.bench.convergence import bench_convergence
+
+    data = load_data(given.data or "mnist", data_dir=given.data_dir)
+    return bench_convergence(data, **options, folder=given.out)
 
 
 ALLOWED = {
     "step": ("rounds", "threads", "networks", "methods"),
+    "epoch": ("rounds", "threads", "networks", "methods", "images", "data"),
     "memory": ("rounds", "depths"),
     "inference": ("rounds", "threads", "classes"),
-    "convergence": ("methods", "widths", "seeds"),
+    "convergence": ("methods", "widths", "seeds", "rates", "epochs", "data"),
 }
 """The flags of each kind."""
 
@@ -94,20 +122,24 @@ ALLOWED = {
 def _options(given: Namespace) -> dict[str, Any]:
     """The arguments of the function that measures, from the flags."""
     options: dict[str, Any] = {"report": _reporter(given.json)}
-    for name in ("rounds", "threads", "networks", "methods", "depths", "classes", "widths", "seeds"):
-        text = getattr(given, name)
-        if text is None:
+    for name in sorted({flag for flags in ALLOWED.values() for flag in flags}):
+        value = getattr(given, name)
+        if value is None:
             continue
         if name not in ALLOWED[given.kind]:
             raise UsageError(f"`hff bench {given.kind}` has no --{name}; remove it.")
-        if name == "rounds":
-            options[name] = text
-        elif name in ("networks", "methods"):
-            options[name] = tuple(part.strip() for part in text.split(","))
-        else:
-            options[name] = _numbers(name, text)
-    if given.rounds is not None and given.rounds < 1:
-        raise UsageError(f"--rounds must be at least 1, not {given.rounds}.")
+        if name in ("networks", "methods"):
+            options[name] = tuple(part.strip() for part in value.split(","))
+        elif name == "rates":
+            options[name] = _rates(value)
+        elif isinstance(value, str) and name != "data":
+            options[name] = _numbers(name, value)
+        elif isinstance(value, int):
+            options[name] = value
+            if value < 1:
+                raise UsageError(f"--{name} must be at least 1, not {value}.")
+    if given.data and given.images:
+        raise UsageError("--images is for random images; remove it, or remove --data.")
     return options
 
 
@@ -119,6 +151,16 @@ def _numbers(name: str, text: str) -> tuple[int, ...]:
     if name != "seeds" and min(numbers) < 1:
         raise UsageError(f"--{name} must be positive, not {text!r}.")
     return numbers
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    try:
+        rates = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        rates = (0.0,)
+    if not all(0 < rate < float("inf") for rate in rates):
+        raise UsageError(f"--rates must be a list of positive numbers such as 1e-3,3e-3, not {text!r}.")
+    return rates
 
 
 def _reporter(quiet: bool) -> Callable[[str], None]:

@@ -65,6 +65,9 @@ class Backprop(Method):
     def layer_scores(self, x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
         yield len(self.blocks) - 1, self._logits(x)
 
+    def forward(self, x: Tensor) -> Tensor:
+        return self._logits(x) if self.read_out == "last" else super().forward(x)
+
     def _logits(self, x: Tensor) -> Tensor:
         *hidden, last = range(len(self.blocks))
         h = x

@@ -85,10 +85,8 @@ class Method(nn.Module):
     def unsupported_reason(cls, network: Network, classes: int) -> str | None:
         """Why the rule cannot train this network, in one sentence; None if it can."""
         supported = cls.info.supports
-        if supported == "any":
-            return None
-        others = {row.kind for row in network.rows} - supported
-        if not others:
+        others = set() if supported == "any" else {row.kind for row in network.rows} - supported
+        if supported == "any" or not others:
             return None
         return (
             f"{cls.info.title} trains {' and '.join(sorted(supported))} layers only, but network "
@@ -297,7 +295,8 @@ class Method(nn.Module):
 
     def combine_scores(self, scores: Mapping[int, Tensor]) -> Tensor:
         """The final scores [B, C], from the scores of the layers."""
-        return torch.stack([scores[layer] for layer in self.read_out_layers if layer in scores]).mean(0)
+        found = [scores[layer] for layer in self.read_out_layers if layer in scores]
+        return found[0] if len(found) == 1 else torch.stack(found).mean(0)
 
     def predict(self, x: Tensor, early_exit: EarlyExit | float | bool = False) -> Tensor:
         """The classes [B] of network inputs [B, ...], in evaluation mode and without gradients.
