@@ -13,7 +13,8 @@ from hff.paper import Claim, claims, find
 
 METHODS = {
     "hff", "backprop", "ff", "symba", "ffcl", "layer_collab", "ffcm", "cnn_ff", "cwconv", "tff", "sff",
-    "mono_forward", "noprop_dt", "dll", "fa", "dfa", "ssdfa", "hebb", "softhebb", "equilibrium_prop", "simcnn",
+    "mono_forward", "noprop_dt", "dll", "fa", "dfa", "ssdfa", "hebb", "softhebb", "equilibrium_prop",
+    "simcnn",
 }  # fmt: skip
 DATA = {"mnist", "fashion_mnist", "cifar10", "cifar100", "imagenet"}
 NETWORKS = {"mlp", "cnn", "alexnet", "vgg11", "vgg16"}
