@@ -161,7 +161,14 @@ def gap_row(ground: str, subject: str, measured: Row, yardstick: Row) -> dict[st
         "cited_gap": f"{top.value - claim.value:.2f}" if claim else "",
         **{
             key: measured[key]
-            for key in ("epochs", "training_samples", "learning_rate", "parameters", "command")
+            for key in (
+                "epochs",
+                "training_samples",
+                "learning_rate",
+                "parameters",
+                "prediction_parameters",
+                "command",
+            )
         },
         "backprop_learning_rate": yardstick["learning_rate"],
         "backprop_command": yardstick["command"],

@@ -12,6 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from parameters import counts
+
+from hff.experiment import Experiment
 from hff.training import Run
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -42,7 +45,7 @@ def accuracy(folder: Path) -> dict[str, Any]:
         "layer_accuracy": " ".join(f"{100 * layer['accuracy']:.2f}" for layer in measured["layers"]),
         "layer_bits": " ".join(f"{layer['bits']:.3f}" for layer in measured["layers"]),
         "training_samples": summary["training_samples"],
-        "parameters": summary["parameters"],
+        **counts(Experiment.from_run(run)),
         "learning_rate": config["learning_rate"],
         "lr_schedule": config["lr_schedule"],
         "batch_size": config["batch_size"],

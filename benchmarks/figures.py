@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 LAYERS = ["#9ecae1", "#4292c6", "#084594"]
 BACKPROP = "#d95f0e"
-CIFAR10_BACKPROP = "cifar10_cnn_backprop_2e-3"
+CIFAR10_BACKPROP = "cifar10_cnn_backprop"
 """The run with the best learning rate on validation."""
 
 

@@ -56,6 +56,7 @@ def rows() -> Iterator[Row]:
                 "epochs": measured["epochs"],
                 "learning_rate": measured["learning_rate"],
                 "parameters": measured["parameters"],
+                "prediction_parameters": measured["prediction_parameters"],
                 "passes": spent.get("passes", ""),
                 "seconds_per_epoch": spent.get("seconds_per_epoch", ""),
                 "peak_memory_mb": spent.get("peak_memory_mb", ""),
@@ -88,8 +89,8 @@ def overview(found: list[Row]) -> str:
         by_subject.setdefault(row["subject"], {})[row["data"]] = row
     lines = [
         "| method | blocks | MNIST | claimed | Fashion-MNIST | claimed "
-        "| passes | s / epoch | MB | s / 10,000 |",
-        "|---|---|---|---|---|---|---|---|---|---|",
+        "| parameters | in training | passes | s / epoch | MB | s / 10,000 |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     complete = {subject: pair for subject, pair in by_subject.items() if set(pair) == set(DATA)}
     for pair in sorted(complete.values(), key=_rank):
@@ -98,6 +99,7 @@ def overview(found: list[Row]) -> str:
             f"`{mnist['method']}`",
             mnist["network"],
             *(row[key] or MISSING for row in (mnist, fashion) for key in ("test_accuracy", "claimed")),
+            *parameters(mnist),
             *(
                 mnist[key] or MISSING
                 for key in (
@@ -112,6 +114,11 @@ def overview(found: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def parameters(row: Row) -> tuple[str, str]:
+    """The parameters of a prediction and of training, for a table."""
+    return f"{int(row['prediction_parameters']):,}", f"{int(row['parameters']):,}"
+
+
 def _rank(pair: dict[str, Row]) -> tuple[bool, float]:
     mnist = pair[DATA[0]]
     return not mnist["network"].startswith("mlp"), -float(mnist["test_accuracy"])
@@ -120,8 +127,9 @@ def _rank(pair: dict[str, Row]) -> tuple[bool, float]:
 def gaps() -> str:
     """Table of gaps to backprop on CIFAR-10, in the order of GROUNDS."""
     lines = [
-        "| method | blocks | epochs | test | backprop | gap | cited | cited backprop | cited gap |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| method | blocks | epochs | test | backprop | gap | cited | cited backprop | cited gap "
+        "| parameters | in training |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     found = {(row["ground"], row["subject"]): row for row in table("cifar10_gap.csv")}
     for ground, planned in GROUNDS.items():
@@ -129,7 +137,8 @@ def gaps() -> str:
             if row := found.get((ground, subject)):
                 name = f"`{row['method']}`{CONTROLS.get(subject, '')}"
                 keys = ("test_accuracy", "backprop", "gap", "cited", "cited_backprop", "cited_gap")
-                cells = [name, row["blocks"], row["epochs"], *(row[key] or MISSING for key in keys)]
+                accuracies = [row[key] or MISSING for key in keys]
+                cells = [name, row["blocks"], row["epochs"], *accuracies, *parameters(row)]
                 lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

@@ -4,14 +4,18 @@ import csv
 import re
 import statistics
 from collections import defaultdict
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from hff.methods import methods
+from hff.recipes import recipes
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
+TABLES = ["accuracy.csv", "cifar10_gap.csv"]
+"""The tables of which each row has the command that trained it."""
 
 
 def rows(name: str) -> list[dict[str, str]]:
@@ -36,12 +40,46 @@ def test_the_readme_has_the_measured_numbers() -> None:
     section = text.partition("## Results")[2].partition("\n## ")[0]
     known = measured()
     lines = re.findall(
-        r"^\| .*?\| ([\d.± ]+?) \| ([\d.± ]+?) \| `(\w+)` / `([\w-]+)` \|", section, re.MULTILINE
+        r"^\| [^|]+ \| ([\d.± ]+?) \| ([\d.± ]+?) \| ([\d,]+) \(([\d,]+)\) \| ([\d,]+) "
+        r"\| `(\w+)` / `(\w+)` \|$",
+        section,
+        re.MULTILINE,
     )
     assert len(lines) >= 3
-    for hff, backprop, experiment, rival in lines:
-        assert hff == known[experiment]
-        assert backprop == known[rival]
+    counts = {
+        row["experiment"]: [f"{int(row[key]):,}" for key in ("prediction_parameters", "parameters")]
+        for row in rows("accuracy.csv")
+    }
+    for hff, backprop, predicting, training, of_backprop, experiment, rival in lines:
+        assert (hff, backprop) == (known[experiment], known[rival])
+        assert [predicting, training] == counts[experiment]
+        assert [of_backprop, of_backprop] == counts[rival]
+        assert {experiment, rival} <= set(recipes())
+
+
+def test_every_table_of_accuracies_has_the_parameters() -> None:
+    tables = ("accuracy.csv", "rivals.csv", "cifar10_gap.csv", "comparison.csv")
+    for name in tables:
+        for row in rows(name):
+            assert 0 < int(row["prediction_parameters"]) <= int(row["parameters"])
+    for page, mark in (
+        ("docs/methods.md", "overview"),
+        ("docs/methods.md", "gaps"),
+        ("README.md", "comparison"),
+    ):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        header = text.partition(f"<!-- {mark} -->\n")[2].partition("\n")[0]
+        assert "| parameters | in training |" in header
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_parameters_follow_from_the_command_of_the_row(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    with_counts = import_module("parameters").with_counts
+    for row in rows(name)[::7]:
+        assert {key: str(value) for key, value in with_counts(row).items()} == row
 
 
 @pytest.mark.parametrize("name", ["accuracy.csv", "tuning.csv"])

@@ -11,7 +11,8 @@ from hff.comparison.forms import formed, given_options
 from hff.data import Preprocessing, load_data
 from hff.errors import UserError
 from hff.experiment import PARTS, Selection
-from hff.methods import Form, methods
+from hff.methods import Form, Group, methods
+from hff.paper import claimed
 from hff.training import Run
 
 CNN = Selection("cnn", {field.name: field.default for field in PARTS["network"].fields("cnn")})
@@ -52,6 +53,20 @@ def test_entrants_of_one_method_are_trained_with_their_options(
     found = [Run.open(tmp_path / name).config["method"] for name in ("hff", "hff-temperature=5")]
     assert [method["temperature"] for method in found] == [10.0, 5.0]
     assert Comparison.open(tmp_path).results() == results
+
+
+def test_the_control_of_a_rule_enters_as_backprop_and_has_no_claims(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hff.comparison.compare.MemoryMeter.peak", lambda *_: 10**6)
+    monkeypatch.setattr("hff.comparison.result.claimed", lambda *_: claimed("hff", "mnist", "mlp"))
+    found = {
+        each.method: each for each in Comparison(tmp_path, TINY, ["hff", "hff:backprop=last_loss"]).run()
+    }
+    rule, control = found["hff"], found["hff:backprop=last_loss"]
+    assert (rule.group, rule.claimed) == (Group.LOCAL, "98.59 ± 0.07")
+    assert (control.group, control.claimed) == (Group.BACKPROP, None)
+    assert control.prediction_parameters == control.parameters == rule.prediction_parameters
 
 
 def test_a_method_gets_the_form_that_it_declares_unless_all_get_the_same_network() -> None:

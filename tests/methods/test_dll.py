@@ -56,8 +56,9 @@ def test_the_gradients_of_the_softmax_output_written_out() -> None:
         assert torch.allclose(mine, -change / len(X), atol=1e-6)
 
 
-def test_the_gradients_of_the_papers_mlp_written_out() -> None:
-    method = mlp(output="softmax_features", squash_input=True)
+@pytest.mark.parametrize("derivative", ["one", "jacobian"])
+def test_the_gradients_of_the_papers_mlp_written_out(derivative: str) -> None:
+    method = mlp(output="softmax_features", softmax_derivative=derivative, squash_input=True)
     w0, w1, w2 = weights(method)
     theta1, theta2 = (feedback.weight for feedback in method.feedback)
     u1 = torch.tanh(X) @ w0.T
@@ -66,12 +67,24 @@ def test_the_gradients_of_the_papers_mlp_written_out() -> None:
     u3 = p @ w2.T
     assert torch.allclose(method(X), u3, atol=1e-6)
     e3 = smooth(Y) - u3
-    relayed = e3 @ theta2
-    e2 = p * (relayed - (p * relayed).sum(1, keepdim=True))
+    relayed = e2 = e3 @ theta2
+    if derivative == "jacobian":
+        e2 = p * (relayed - (p * relayed).sum(1, keepdim=True))
     e1 = (1 - torch.tanh(u1) ** 2) * (e2 @ theta1)
     changes = (e1.T @ torch.tanh(X), e2.T @ torch.tanh(u1), e3.T @ p)
     for mine, change in zip(learn(method), changes, strict=True):
         assert torch.allclose(mine, -change / len(X), atol=1e-6)
+
+
+def test_the_true_derivative_of_a_softmax_output_gives_the_squared_error() -> None:
+    method = mlp(softmax_derivative="jacobian")
+    scores = method(X).detach()
+    p = torch.softmax(scores, 1)
+    error = p - smooth(Y)
+    at_scores = p * (error - (p * error).sum(1, keepdim=True))
+    h = method.blocks[1](method.blocks[0](X))
+    assert torch.allclose(learn(method)[2], at_scores.T @ h / len(X), atol=1e-6)
+    assert float(method.loss(scores, Y)) == pytest.approx(float(0.5 * error.square().sum() / len(X)))
 
 
 def test_the_linear_output_learns_by_squared_error() -> None:
@@ -152,7 +165,7 @@ def test_learned_feedback_has_its_own_learning_rate() -> None:
     assert (blocks.learning_rate, feedback.learning_rate) == (1, 0.25)
     before = [each.weight.detach().clone() for each in method.feedback]
     learn(method)
-    Optimizers(method, stage, Settings()).step("network", 1e-2)
+    Optimizers(method, stage, Settings()).step(("network",), 1e-2)
     for each, old in zip(method.feedback, before, strict=True):
         assert (each.weight.detach() - old).abs().max() == pytest.approx(2.5e-3, rel=0.01)
     assert not mlp().parameter_groups(stage)["network"][1].parameters

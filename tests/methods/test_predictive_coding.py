@@ -248,7 +248,7 @@ def test_scores_and_loss_are_those_of_the_forward_pass() -> None:
     assert method.passes == 1
 
 
-@pytest.mark.parametrize("options", [{"norm": "batch"}, {"dropout": 0.1}])
+@pytest.mark.parametrize("options", [{"norm": "batch"}, {"norm": "batch_plain"}, {"dropout": 0.1}])
 def test_batch_norm_and_dropout_are_unsupported(options: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="does not support batch norm and dropout"):
         create_method(

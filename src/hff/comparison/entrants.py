@@ -92,6 +92,8 @@ class Entrant:
     """Parameters that a prediction uses."""
     passes: int
     """Forward passes per prediction."""
+    as_published: bool
+    """Whether gradients reach as far as in the published rule, so that its claims apply."""
     stages: tuple[Stage, ...]
     """The stages that last at least an epoch."""
 
@@ -156,6 +158,7 @@ def _entrant(settings: ComparisonSettings, entry: Entry, selected: Selection, da
         parameters=sum(parameter.numel() for parameter in method.parameters()),
         prediction_parameters=method.prediction_parameters,
         passes=method.passes,
+        as_published=method.gradient_reach == method.info.gradient_reach,
         stages=tuple(trained_stages(method, experiment.training)),
     )
 

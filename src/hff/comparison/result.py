@@ -92,7 +92,9 @@ def result_of(
     epochs = statistics.fmean(run.position().samples / training_samples for run in started)
     validated = _percentages((run.summary() or {}).get("read_out_accuracy") for run in runs)
     tested = _percentages((run.evaluation("test") or {}).get("accuracy") for run in runs)
-    claim = claimed(entrant.method, experiment.data.name, experiment.network.name)
+    claim = None
+    if entrant.as_published:
+        claim = claimed(entrant.method, experiment.data.name, experiment.network.name)
     predicted, memory = cost.get("prediction_seconds"), cost.get("peak_memory")
     return MethodResult(
         method=entrant.name,

@@ -23,6 +23,9 @@ class DLL(RelayedMethod):
     Args:
         output: softmax output (the paper's CNN); linear output with squared error; or the latter with a
             softmax as activation of the last hidden layer (softmax_features, the paper's MLP).
+        softmax_derivative: the derivative of that softmax, of the output or of the features: 1, as in the
+            released code (one), or the true one (jacobian). At a softmax output, 1 gives the gradient of
+            the cross-entropy, and the true one gives that of the squared error.
         feedback: whether feedback weights keep their initial values (fixed) or learn (learned).
         feedback_sign: learned feedback reduces the squared errors that it relays (descent) or increases them.
         feedback_scale: standard deviation of the feedback weights; none preserves the size of errors.
@@ -52,6 +55,7 @@ class DLL(RelayedMethod):
         classes: int,
         *,
         output: Literal["softmax", "linear", "softmax_features"] = "softmax",
+        softmax_derivative: Literal["one", "jacobian"] = "one",
         feedback: Literal["fixed", "learned"] = "fixed",
         feedback_sign: Literal["descent", "ascent"] = "descent",
         feedback_scale: float | None = None,
@@ -67,6 +71,7 @@ class DLL(RelayedMethod):
             f"label_smoothing must be at least 0 and below 1, not {label_smoothing:g}.",
         )
         require(error_clamp > 0, f"error_clamp must be above 0, not {error_clamp:g}.")
+        self.softmax_derivative = softmax_derivative
         self.feedback_sign = 1 if feedback_sign == "descent" else -1
         self.feedback_learning_rate = feedback_learning_rate
         self.label_smoothing = label_smoothing
@@ -74,7 +79,7 @@ class DLL(RelayedMethod):
         self.squash_input = squash_input
         *hidden, last = (self.affine_block(layer) for layer in range(len(self.blocks)))
         if output == "softmax_features" and hidden:
-            hidden[-1].activation = _softmax
+            hidden[-1].activation = _softmax if softmax_derivative == "jacobian" else _softmax_with_slope_one
         if weight_scale is not None:
             for block in (*hidden, last):
                 nn.init.normal_(block.affine.weight, std=weight_scale)
@@ -96,7 +101,9 @@ class DLL(RelayedMethod):
         """Cross-entropy, or half the squared distance to the target: scores [B, C], labels [B] -> []."""
         target = F.one_hot(y, self.classes) * (1 - self.label_smoothing) + self.label_smoothing / self.classes
         if self.output == "softmax":
-            return F.cross_entropy(scores, target)
+            if self.softmax_derivative == "one":
+                return F.cross_entropy(scores, target)
+            scores = torch.softmax(scores, 1)
         return 0.5 * (scores - target).square().sum(1).mean()
 
     def relay(self, layer: int, error: Tensor) -> Tensor:
@@ -116,3 +123,8 @@ class DLL(RelayedMethod):
 def _softmax(f: Tensor) -> Tensor:
     """Softmax over all units of a sample [B, ...]."""
     return torch.softmax(f.flatten(1), 1).view_as(f)
+
+
+def _softmax_with_slope_one(f: Tensor) -> Tensor:
+    """The same values, with the derivative 1 of the released code."""
+    return _softmax(f.detach()) + (f - f.detach())

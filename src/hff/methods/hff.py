@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from hff import functional, gradients
 from hff.batch import Batch
 from hff.errors import UserError, require
-from hff.methods.families.local import LocalMethod
+from hff.methods.families.head import HeadMethod
 from hff.methods.method import MethodInfo, ParameterSet, Stage, group_layer, group_name, register
 from hff.modules.heads import Head
 from hff.modules.prototypes import Init, Prototypes, Update
@@ -20,7 +20,7 @@ from hff.networks.block import module_at
 
 
 @register
-class HFF(LocalMethod):
+class HFF(HeadMethod):
     """Each layer has its own prototypes and its own loss; layers exchange detached activities only.
 
     Args:
@@ -110,6 +110,9 @@ class HFF(LocalMethod):
             block = self.block(layer)
             dim = block.out_features
             self.heads.append(nn.Identity())
+            if layer not in self.layers_with_head:
+                self.prototypes.append(nn.Identity())
+                continue
             if len(block.out_shape) == 3:
                 tapped = isinstance(block, AffineBlock) and loss_tap == "map"
                 shape = self.affine_block(layer).map_shape if tapped else block.out_shape
@@ -200,7 +203,8 @@ class HFF(LocalMethod):
     def prepare(self, stage: Stage, batches: Callable[[], Iterable[Batch]]) -> None:
         if self.prototype_init != "class_means":
             return
-        sums = {layer: torch.zeros_like(self._prototypes(layer).vectors[:, 0]) for layer in stage.blocks}
+        layers = [layer for layer in stage.blocks if layer in self.layers_with_head]
+        sums = {layer: torch.zeros_like(self._prototypes(layer).vectors[:, 0]) for layer in layers}
         with torch.no_grad():
             for batch in batches():
                 h = self.stem(batch.x)
@@ -225,10 +229,11 @@ class HFF(LocalMethod):
     def after_step(self, group: str) -> None:
         layer = group_layer(group)
         assert layer is not None
-        self._prototypes(layer).after_step()
+        if layer in self.layers_with_head:
+            self._prototypes(layer).after_step()
 
     def reduced_buffers(self) -> list[Tensor]:
-        layers = range(len(self.blocks))
+        layers = self.layers_with_head
         return [buffer for layer in layers for buffer in self._prototypes(layer).reduced_buffers()]
 
     def _vector(self, layer: int, features: Tensor) -> Tensor:

@@ -9,14 +9,14 @@ from torch import Tensor, nn
 from hff.batch import Batch
 from hff.errors import UserError, require
 from hff.methods.early_exit import NarrowingScores
-from hff.methods.families.local import LocalMethod
+from hff.methods.families.head import HeadMethod
 from hff.methods.method import Form, MethodInfo, register
 from hff.modules.judges import BioJudge, Judge, zeroed
 from hff.networks import AffineBlock, Network
 
 
 @register
-class LocalErrors(LocalMethod):
+class LocalErrors(HeadMethod):
     """Each layer learns by a prediction loss, a similarity loss or both; a linear classifier learns on top.
 
     The published networks have batch norm and dropout, and leaky_relu with a similarity loss.
@@ -40,6 +40,8 @@ class LocalErrors(LocalMethod):
         form=Form({"activation": "leaky_relu", "norm": "batch"}),
     )
 
+    has_classifier = True
+
     def __init__(
         self,
         network: Network,
@@ -62,7 +64,7 @@ class LocalErrors(LocalMethod):
         if loss == "sim" and self.read_out != "last":
             raise UserError("With loss sim, only the classifier on top has scores; use read_out last.")
         self.similarity_weight = {"pred": 0.0, "sim": 1.0}.get(loss, similarity_weight)
-        for layer in range(len(self.blocks)):
+        for layer in self.layers_with_head:
             mapped = self._map_block(layer)
             shape = mapped.map_shape if mapped else self.block(layer).out_shape
             self.heads[layer] = (
@@ -101,7 +103,9 @@ class LocalErrors(LocalMethod):
 
     def narrowing_scores(self, layers: Sequence[int], x: Tensor) -> NarrowingScores:
         # With the similarity loss alone, only the head of the last layer learns.
-        return self.scores_of(layers if self.similarity_weight < 1 else [len(self.blocks) - 1], x)
+        if self.similarity_weight < 1:
+            return super().narrowing_scores(layers, x)
+        return self.scores_of([len(self.blocks) - 1], x)
 
     def _map_block(self, layer: int) -> AffineBlock | None:
         """The block if losses use its map before pooling, as published; not if a norm follows the pooling."""

@@ -2,16 +2,14 @@
 
 from typing import Any
 
-from torch import nn
-
-from hff.methods.families.local import LocalMethod
+from hff.methods.families.head import HeadMethod
 from hff.methods.method import MethodInfo, register
 from hff.modules.heads import Head
 from hff.networks import Network
 
 
 @register
-class MonoForward(LocalMethod):
+class MonoForward(HeadMethod):
     """Each layer has a matrix M; its scores are M h, and its loss is their cross-entropy.
 
     Args:
@@ -38,7 +36,5 @@ class MonoForward(LocalMethod):
         **options: Any,
     ) -> None:
         super().__init__(network, classes, **options)
-        self.heads = nn.ModuleList(
-            Head(self.block(layer).out_shape, grid=grid, channels=classes, bias=False)
-            for layer in range(len(self.blocks))
-        )
+        for layer in self.layers_with_head:
+            self.heads[layer] = Head(self.block(layer).out_shape, grid=grid, channels=classes, bias=False)

@@ -101,7 +101,7 @@ class PredictiveCoding(Method):
 
     @classmethod
     def unsupported_reason(cls, network: Network, classes: int) -> str | None:
-        if any(row.norm == "batch" or row.dropout for row in network.affine_rows):
+        if any(row.norm in ("batch", "batch_plain") or row.dropout for row in network.affine_rows):
             return (
                 f"{cls.info.title} does not support batch norm and dropout, but network {network.name!r} has "
                 f"them; choose another network."

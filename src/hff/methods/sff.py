@@ -6,13 +6,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hff import functional
-from hff.methods.families.local import LocalMethod
+from hff.methods.families.head import HeadMethod
 from hff.methods.method import MethodInfo, register
 from hff.networks import Block, Network
 
 
 @register
-class ScalableForwardForward(LocalMethod):
+class ScalableForwardForward(HeadMethod):
     """An auxiliary convolution has one channel per class, whose mean square is the goodness of the class.
 
     Each block learns by the cross-entropy of its goodness, which equals the smooth margin between the true
@@ -43,9 +43,8 @@ class ScalableForwardForward(LocalMethod):
         **options: Any,
     ) -> None:
         super().__init__(network, classes, **options)
-        self.heads = nn.ModuleList(
-            _auxiliary(self.block(layer), classes, kernel) for layer in range(len(self.blocks))
-        )
+        for layer in self.layers_with_head:
+            self.heads[layer] = _auxiliary(self.block(layer), classes, kernel)
         self.head_learning_rate = aux_learning_rate
         self.head_weight_decay = aux_weight_decay
 

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from hff.errors import UserError
-from hff.methods.families.local import LocalMethod
+from hff.methods.families.head import HeadMethod
 from hff.methods.method import MethodInfo, register
 from hff.modules.grid_pool import GridPool
 from hff.networks import AffineRow, Network, Shape
 
 
 @register
-class SimCNN(LocalMethod):
+class SimCNN(HeadMethod):
     """Each layer and its auxiliary classifier learn by cross-entropy.
 
     A fully connected layer has a linear classifier. Trained jointly, this is decoupled greedy learning.
@@ -54,7 +54,7 @@ class SimCNN(LocalMethod):
             raise UserError(
                 "auxiliary_width and grid must be at least 1, and auxiliary_layers must not be negative."
             )
-        for layer in range(len(self.blocks)):
+        for layer in self.layers_with_head:
             shape = self.block(layer).out_shape
             if len(shape) == 1:
                 self.heads[layer] = nn.Linear(shape[0], classes)

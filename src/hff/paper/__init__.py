@@ -28,8 +28,8 @@ class Claim:
     spread: float | None
     """The standard deviation; None if the paper prints none."""
     unit: str
-    method: str | None
-    """The name of the method in the registry; None if it is not a registered method."""
+    method: str
+    """The name of the method in the registry."""
     data: str
     network: str | None
     """The name of the network; None if the paper does not state it."""
