@@ -25,7 +25,7 @@ def pairs() -> list[tuple[str, Network]]:
 
 def test_hff_predicts_with_the_head_and_prototypes_of_the_last_layer_only() -> None:
     network = create_network("cnn", (3, 32, 32), 10)
-    method = create_method("hff", network, 10, aux_channels=(128,))
+    method = create_method("hff", network, 10, aux_channels=(128,), head_hidden=256)
     assert sum(p.numel() for p in method.parameters()) == 1_114_048
     assert method.prediction_parameters == 651_968
     used = [*method.blocks, method.heads[-1], method.prototypes[-1]]
