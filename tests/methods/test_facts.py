@@ -30,7 +30,7 @@ def test_hff_predicts_with_the_head_and_prototypes_of_the_last_layer_only() -> N
     assert method.prediction_parameters == 651_968
     used = [*method.blocks, method.heads[-1], method.prototypes[-1]]
     assert method.prediction_parameters == sum(p.numel() for part in used for p in part.parameters())
-    combined = create_method("hff", network, 10, aux_channels=(128,), read_out="mean")
+    combined = create_method("hff", network, 10, aux_channels=(128,), head_hidden=256, read_out="mean")
     assert combined.prediction_parameters == 1_114_048
     assert create_method("backprop", network, 10).prediction_parameters == 113_738
 
