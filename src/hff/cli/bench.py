@@ -34,6 +34,8 @@ COLUMNS = {
     ),
 }
 """The columns that fit a terminal; --json and the CSV file have all."""
+HEADERS = {"memory": {"convolutions": "depth", "batch_size": "batch", "ratio_to_backprop": "of backprop"}}
+"""Shorter headers of some columns, so that names do not have to be broken at 80 characters."""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -79,7 +81,11 @@ def main(argv: Sequence[str]) -> None:
         write_json(result.to_json())
         return
     columns = COLUMNS[result.name]
-    write_table([name.replace("_", " ") for name in columns], [_cells(row, columns) for row in result.rows])
+    headers = HEADERS.get(result.name, {})
+    write_table(
+        [headers.get(name, name.replace("_", " ")) for name in columns],
+        [_cells(row, columns) for row in result.rows],
+    )
     write("\nTimes are medians on this machine. Compare ratios, which have 95 % intervals.")
 
 
