@@ -24,7 +24,7 @@ PAIRS = 12_800
 
 With 1000 labels, 256 images would take minutes and gigabytes. The time is in proportion to the pairs.
 """
-ONE_BY_ONE, BATCHED, SHARED = "ff, one label at a time", "ff, all labels", "ff, shared product"
+ONE_BY_ONE, BATCHED, SHARED = "ff, one by one", "ff, all labels", "ff, shared product"
 
 
 def bench_inference(

@@ -34,7 +34,10 @@ COLUMNS = {
     ),
 }
 """The columns that fit a terminal; --json and the CSV file have all."""
-HEADERS = {"memory": {"convolutions": "depth", "batch_size": "batch", "ratio_to_backprop": "of backprop"}}
+HEADERS = {
+    "memory": {"convolutions": "depth", "batch_size": "batch", "ratio_to_backprop": "of backprop"},
+    "inference": {"batch_size": "batch", "ms_per_image": "ms/image"},
+}
 """Shorter headers of some columns, so that names do not have to be broken at 80 characters."""
 
 
