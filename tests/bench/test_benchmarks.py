@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from hff.bench import depth, epoch, inference, step
+from hff.bench import compiling, depth, epoch, inference, step
 from hff.bench.figure import draw
 from hff.bench.result import BenchResult, Median, median, ratio
 from hff.cli import main
-from hff.methods import create_method
+from hff.methods import compiled, create_method
 from hff.methods.families.pairs import PairMethod
 from hff.networks import create_network
 from hff.training import Run, Settings
@@ -30,7 +30,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
         "small": ("mlp", (12,), {"widths": (8, 8)}, 2),
         "maps": ("cnn", (1, 8, 8), {"channels": (4,)}, 1),
     }
-    for module in (step, epoch):
+    for module in (step, epoch, compiling):
         monkeypatch.setattr(module, "NETWORKS", networks)
     monkeypatch.setattr(inference, "IN_FEATURES", 20)
     monkeypatch.setattr(inference, "WIDTHS", (8, 8, 8))
@@ -104,6 +104,17 @@ def test_the_epoch_that_is_timed_trains_validates_and_saves(monkeypatch: pytest.
     task()
     assert written == ["metrics", "checkpoint"] * 2
     assert not any(torch.equal(a, b) for a, b in zip(before, method.parameters(), strict=True))
+
+
+@pytest.mark.usefixtures("tiny")
+def test_compiled_steps_are_compared_with_two_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "BACKEND", "aot_eager")
+    (row,) = compiling.bench_compile(("small",), ("hff",), rounds=2).rows
+    assert row["compile_seconds"] > row["ms_compiled"].median / 1e3
+    assert row["ratio_to_default"].median > 0
+    assert {"ms_default", "ms_autograd", "ratio_to_autograd"} <= row.keys()
+    assert draw(BenchResult("compile", (row,)), tmp_path).exists()
+    torch._dynamo.reset()
 
 
 def test_memory_of_all_contenders() -> None:

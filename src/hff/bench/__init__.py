@@ -1,5 +1,6 @@
 """Benchmarks: time and memory of training and prediction, beside backprop in the same run."""
 
+from hff.bench.compiling import bench_compile
 from hff.bench.convergence import bench_convergence
 from hff.bench.depth import bench_memory
 from hff.bench.epoch import bench_epochs
@@ -9,6 +10,7 @@ from hff.bench.step import bench_steps
 
 __all__ = [
     "BenchResult",
+    "bench_compile",
     "bench_convergence",
     "bench_epochs",
     "bench_inference",

@@ -73,6 +73,14 @@ def _high(value: Median) -> float:
     return value.high
 
 
+def _draw_compiled(figure: "Figure", rows: Sequence[Row]) -> None:
+    fewest = min(row["threads"] for row in rows)
+    own = [row for row in rows if row["threads"] == fewest]
+    for axes, other in zip(figure.subplots(1, 2), ("default", "autograd"), strict=True):
+        _draw_bars(axes, own, "network", "method", f"ratio_to_{other}")
+        axes.set_title(f"time of a compiled step / {other}, {fewest} thread{'s' * (fewest > 1)}", fontsize=9)
+
+
 def _draw_memory(figure: "Figure", rows: Sequence[Row]) -> None:
     largest = max(row["batch_size"] for row in rows)
     own = [row for row in rows if row["batch_size"] == largest]
@@ -136,5 +144,6 @@ DRAWN: dict[str, Callable[["Figure", Sequence[Row]], None]] = {
     "memory": _draw_memory,
     "inference": _draw_inference,
     "convergence": _draw_convergence,
+    "compile": _draw_compiled,
 }
 """How the rows of each benchmark are drawn."""

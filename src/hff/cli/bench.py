@@ -18,12 +18,14 @@ KINDS = {
     "memory": "peak memory and time against depth and batch size",
     "inference": "time of predictions for 10, 100 and 1000 classes",
     "convergence": "time and epochs to 95, 97 and 98 % on MNIST",
+    "compile": "time of a training step with torch.compile",
 }
 COLUMNS = {
     "step": ("network", "threads", "method", "ms_per_step", "ratio_to_backprop", "ratio_to_floor"),
     "epoch": ("network", "threads", "method", "step_ratio", "epoch_ratio", "gain_kept"),
     "memory": ("convolutions", "batch_size", "contender", "peak_mb", "ratio_to_backprop", "time_ratio"),
     "inference": ("classes", "batch_size", "threads", "method", "ms_per_image", "ratio_to_hff"),
+    "compile": ("network", "method", "compile_seconds", "ratio_to_default", "ratio_to_autograd"),
     "convergence": (
         "target",
         "method",
@@ -47,8 +49,10 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
     parser.add_argument("--rounds", type=int, metavar="N", help="timed rounds")
     parser.add_argument("--threads", metavar="N,N", help="numbers of threads (1,2)")
-    parser.add_argument("--networks", metavar="A,B", help="networks of bench step and epoch, by name")
-    parser.add_argument("--methods", metavar="A,B", help="methods of bench step, epoch and convergence")
+    parser.add_argument("--networks", metavar="A,B", help="networks of bench step, epoch and compile")
+    parser.add_argument(
+        "--methods", metavar="A,B", help="methods of bench step, epoch, convergence and compile"
+    )
     parser.add_argument(
         "--data", metavar="NAME", help="data of bench epoch (random images) and convergence (mnist)"
     )
@@ -105,6 +109,10 @@ def _run(given: Namespace, options: dict[str, Any]) -> "BenchResult":
         from hff.bench.inference import bench_inference
 
         return bench_inference(**options)
+    if given.kind == "compile":
+        from hff.bench.compiling import bench_compile
+
+        return bench_compile(**options)
     from hff.data import load_data
 
     if given.kind == "epoch":
@@ -120,6 +128,7 @@ def _run(given: Namespace, options: dict[str, Any]) -> "BenchResult":
 
 ALLOWED = {
     "step": ("rounds", "threads", "networks", "methods"),
+    "compile": ("rounds", "threads", "networks", "methods"),
     "epoch": ("rounds", "threads", "networks", "methods", "images", "data"),
     "memory": ("rounds", "depths"),
     "inference": ("rounds", "threads", "classes"),

@@ -10,12 +10,13 @@ from torch.utils.checkpoint import checkpoint_sequential
 
 from hff import functional
 from hff.batch import Batch
+from hff.methods.compiled import Compilable
 from hff.methods.method import Method, MethodInfo, ParameterSet, Stage, register
 from hff.networks import Network
 
 
 @register
-class Backprop(Method):
+class Backprop(Compilable, Method):
     """One cross-entropy loss at the output, whose gradient flows through all blocks.
 
     A last row of C units, as in the deep networks, is the classifier; otherwise a linear one is added.
@@ -58,9 +59,15 @@ class Backprop(Method):
         return {"network": [ParameterSet(list(self.parameters()))]}
 
     def update(self, batch: Batch, stage: Stage) -> Iterator[tuple[str, Tensor]]:
-        loss = functional.cross_entropy(self._logits(batch.x), batch.y)
+        if self.compiled is None:
+            loss = self._loss(batch.x, batch.y)
+        else:
+            loss = self.compiled("network", self._loss, self.parameters(), batch.x, batch.y)
         loss.backward()
         yield "network", loss.detach()
+
+    def _loss(self, x: Tensor, y: Tensor) -> Tensor:
+        return functional.cross_entropy(self._logits(x), y)
 
     def layer_scores(self, x: Tensor, depth: int = 0) -> Iterator[tuple[int, Tensor]]:
         yield len(self.blocks) - 1, self._logits(x)

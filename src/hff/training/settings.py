@@ -26,6 +26,8 @@ class Settings:
             repeated, and only a part of those of frequent classes is used, another one in every epoch.
         closed_form: whether layers whose gradients have a closed form compute them without autograd, which is
             faster; the results are the same up to rounding.
+        compile: whether to compile what autograd differentiates with torch.compile; the results are the same
+            up to rounding. It takes seconds to minutes at the start and needs a C++ compiler.
         precision: number format of the forward and backward passes; with bfloat16, weights, losses and
             optimizer state remain in float32.
         optimizer: optimizer of all parameters.
@@ -51,6 +53,7 @@ class Settings:
     micro_batch_size: int | None = None
     balance_classes: bool = False
     closed_form: bool = True
+    compile: bool = False
     precision: Literal["float32", "bfloat16"] = "float32"
     optimizer: Literal["adam", "adamw", "sgd", "rmsprop"] = "adam"
     learning_rate: float = 1e-3

@@ -10,6 +10,7 @@ from torch import Tensor
 from hff.batch import Batch
 from hff.errors import UserError, quoted, require, require_seed
 from hff.methods import Method, Stage
+from hff.methods.compiled import Compilable, Compiled, missing_compiler
 from hff.randomness import seed_of
 from hff.training.allocator import keep_freed_memory
 from hff.training.optimizers import Optimizers
@@ -65,6 +66,8 @@ class Trainer:
         self.stage = stage
         self.steps = 0
         self.method.closed_form = self.settings.closed_form
+        if isinstance(self.method, Compilable):
+            self.method.compiled = (self.method.compiled or Compiled()) if self.settings.compile else None
         # The thresholds were chosen for the weights before this training.
         self.method.early_exit = None
         self.optimizers = Optimizers(self.method, stage, self.settings)
@@ -195,6 +198,11 @@ def unsupported_settings(method: Method, settings: Settings) -> str | None:
     title = method.info.title
     if settings.precision == "bfloat16" and not method.info.autocast:
         return f"{title} needs float32, because it computes its updates directly or from small differences."
+    if settings.compile:
+        if not (isinstance(method, Compilable) and method.compiles):
+            return f"{title} cannot be compiled, because it has a training step of its own; remove compile."
+        if reason := missing_compiler():
+            return reason
     if settings.micro_batch_size is None:
         return None
     if method.samples_interact:

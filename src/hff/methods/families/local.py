@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from hff import functional, gradients
 from hff.batch import Batch
+from hff.methods.compiled import Compilable
 from hff.methods.early_exit import NarrowingScores
 from hff.methods.method import Method, ParameterSet, Stage, group_name
 from hff.modules.heads import Head
@@ -22,7 +23,7 @@ TOGETHER = 8_000_000
 """Bytes of features and their gradients of adjacent layers that are computed at once."""
 
 
-class LocalMethod(Method):
+class LocalMethod(Compilable, Method):
     """Every layer scores the classes by its own features and learns by its own loss only.
 
     A subclass defines `features`, `scores` and `loss`. By default the features are the block's activity, the
@@ -142,11 +143,25 @@ class LocalMethod(Method):
             and not torch.is_autocast_enabled(h.device.type)
         ):
             return self._recorded_step(layer, block, h, batch)
-        features = self.features(layer, h)
-        loss = self.loss(layer, features, batch)
+        if self.compiled is None:
+            features, loss = self._features_and_loss(layer, h, batch)
+        else:
+            # The key of a batch would become part of the compiled function.
+            inputs = layer, h, replace(batch, key=(), depth=0)
+            features, loss = self.compiled(
+                group_name(layer), self._features_and_loss, self.parameters(), *inputs
+            )
         loss.backward()
         with torch.no_grad():
             return loss.detach(), self.next_input(layer, features.detach(), h)
+
+    def _features_and_loss(self, layer: int, h: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        features = self.features(layer, h)
+        return features, self.loss(layer, features, batch)
+
+    @property
+    def compiles(self) -> bool:
+        return self.info.layer_local and type(self).layer_step is LocalMethod.layer_step
 
     def judges_activity(self, layer: int) -> bool:
         """Whether the features of a layer are what the activation of its block returns, and nothing else."""
