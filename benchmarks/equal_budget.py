@@ -2,9 +2,9 @@
 
 Every method gets 6 epochs over 55,000 images of MNIST and of Fashion-MNIST, batches of 128, a cosine
 schedule, and the same blocks where its rule allows it: 3 x 1000 fully connected, or the small CNN. Its
-learning rate is the best of three short trials on the validation images of MNIST. A lower rate is also tried
-if the lowest was best. No higher rate is tried if the highest was best, because short trials favor high
-rates.
+learning rate is the best of at least three short trials on the validation images of MNIST: its declared rate,
+a neighbor on either side, and further ones until the best rate has a worse one on either side, as in
+docs/protocol.md.
 
 Runs are stored in runs/ of the working directory, and the trials in results/tuning.csv. If the script is
 interrupted, run the same command again to resume. Finished runs are not repeated. Afterwards, run:
@@ -22,19 +22,16 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from collect import RESULTS, write_tuning
 from run_folders import Row, best_of, evaluated, trial
 
+from hff.comparison.rates import RateSearch
 from hff.methods import methods
 from hff.recipes import read
 
-RATES = (3e-4, 1e-3, 3e-3)
-LOWEST = 1e-4
 WIDTHS = "1000,1000,1000"
 EPOCHS = 6
 TRIAL = ("--data.limit", "10000", "--epochs", "3")
 DATA = ("mnist", "fashion_mnist")
 OWN = {
-    # Pairs of inputs cost twice as much, so use half the channels. Waves look alike through 3x3 kernels.
-    "cnn_ff": ("--network.channels", "16,32", "--network.kernel", "5"),
-    "tff": ("--network.channels", "16,32", "--data.augment", "none"),
+    "tff": ("--data.augment", "none"),
     # Each of its ten blocks has its own network. Half of the blocks learn from each batch.
     "noprop_dt": ("--network.channels", "4,8", "--method.blocks-per-step", "5"),
     # Their relaxation takes many passes per batch, so they use the widths that were published for them.
@@ -67,9 +64,13 @@ def command(subject: str, data: str, rate: float, name: str, *more: str) -> list
 
 def by_rate(subject: str) -> dict[float, Row]:
     """Results of short trials on MNIST by learning rate."""
-    found = {rate: _trial(subject, rate) for rate in RATES}
-    if best_of(found) == RATES[0]:
-        found[LOWEST] = _trial(subject, LOWEST)
+    name = read(recipe_of(subject, DATA[0]))["method"]["name"]
+    search = RateSearch(methods[name].info.learning_rate, "search")
+    found: dict[float, Row] = {}
+    while (
+        rate := search.next({rate: float(row["validation_accuracy"]) for rate, row in found.items()})
+    ) is not None:
+        found[rate] = _trial(subject, rate)
     return found
 
 

@@ -1,6 +1,7 @@
 """The options of HFF."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from hff.errors import UserError
 from hff.methods import create_method
 from hff.methods.hff import HFF
 from hff.networks import create_network
-from hff.training import Settings, fit
+from hff.training import Run, Settings, fit
 
 CLASSES = 4
 
@@ -246,3 +247,27 @@ def test_training_of_the_first_layer_does_not_depend_on_the_second(digits: DataS
         return method.block(0).affine.weight.detach()
 
     assert torch.equal(first_layer(1.0), first_layer(3.0))
+
+
+def test_the_angle_between_prototypes_and_class_means_is_recorded_after_training(
+    digits: DataSet, tmp_path: Path
+) -> None:
+    net = create_network("mlp", digits.in_shape, 10, widths=(16, 12))
+    method = create_method("hff", net, 10, prototypes_per_class=2)
+    run = Run.create(tmp_path / "run", {}, digits)
+    fit(method, digits, Settings(epochs=1, batch_size=32), run=run)
+    found = run.summary()["diagnostics"]
+    assert list(found) == ["prototype_angle_0", "prototype_angle_1"]
+
+
+def test_the_angle_between_prototypes_and_class_means_written_out() -> None:
+    method = create_method("hff", create_network("mlp", (2,), 3, widths=(2,)), 3)
+    with torch.no_grad():
+        method.block(0).affine.weight.copy_(torch.eye(2))
+        method.block(0).affine.bias.zero_()
+        method.prototypes[0].vectors.copy_(torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]], [[1.0, 0.0]]]))
+    # The directions of class 0 are (1, 0) and (0, 1), so their mean is at 45 degrees; class 1 has (1, 0).
+    x, y = torch.tensor([[2.0, 0.0], [0.0, 5.0], [3.0, 0.0]]), torch.tensor([0, 0, 1])
+    halves = [Batch(x[:1], y[:1]), Batch(x[1:], y[1:])]
+    # Class 2 does not occur.
+    assert method.final_diagnostics(halves) == pytest.approx({"prototype_angle_0": (45 + 90) / 2})

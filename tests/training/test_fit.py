@@ -256,6 +256,19 @@ def test_the_diagnostics_of_a_method_are_recorded_after_every_epoch(
     assert [record["diagnostics"] for record in run.metrics()] == [{"norm of block0": 2.5}] * 3
 
 
+def test_the_final_diagnostics_are_those_of_the_validation_split(
+    digits: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = method_for(digits)
+    counted = lambda batches: {"samples": sum(len(batch.y) for batch in batches)}  # noqa: E731
+    monkeypatch.setattr(method, "final_diagnostics", counted)
+    run = Run.create(tmp_path / "run", {}, digits)
+    fit(method, digits, SETTINGS, run=run)
+    assert run.summary()["diagnostics"] == {"samples": len(digits.validation)}
+    # Nothing is recorded without validation data.
+    assert "diagnostics" not in fit(method_for(digits), replace(digits, validation=None), SETTINGS)
+
+
 def test_balanced_classes_raise_the_recall_of_a_rare_class(digits: DataSet) -> None:
     """Two overlapping classes, one of them with 30 of 630 training examples."""
     generator = torch.Generator().manual_seed(0)

@@ -29,7 +29,7 @@ class ConvolutionalForwardForward(SideHeadMethod):
         passes="C",
         needs_negatives=True,
         supports=frozenset({"conv"}),
-        form=Form({"kernel": 5, "norm": "layer"}),
+        form=Form({"channels": (16, 32, 64), "kernel": 7, "norm": "layer"}),
     )
 
     def __init__(

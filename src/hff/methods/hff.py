@@ -204,18 +204,36 @@ class HFF(HeadMethod):
         if self.prototype_init != "class_means":
             return
         layers = [layer for layer in stage.blocks if layer in self.layers_with_head]
-        sums = {layer: torch.zeros_like(self._prototypes(layer).vectors[:, 0]) for layer in layers}
-        with torch.no_grad():
-            for batch in batches():
-                h = self.stem(batch.x)
-                for layer in range(max(stage.blocks) + 1):
-                    features = self.features(layer, h)
-                    if layer in sums:
-                        direction = functional.project(self._vector(layer, features))
-                        sums[layer].index_add_(0, batch.y, direction)
-                    h = self.next_input(layer, features, h)
-        for layer, total in sums.items():
+        for layer, total in self._class_sums(layers, batches()).items():
             self._prototypes(layer).set_class_means(total)
+
+    @torch.no_grad()
+    def _class_sums(self, layers: Sequence[int], batches: Iterable[Batch]) -> dict[int, Tensor]:
+        """For each of these layers, the sums [C, D] over the samples of a class of their directions."""
+        sums = {layer: torch.zeros_like(self._prototypes(layer).vectors[:, 0]) for layer in layers}
+        for batch in batches:
+            h = self.stem(batch.x)
+            for layer in range(max(layers) + 1):
+                features = self.features(layer, h)
+                if layer in sums:
+                    direction = functional.project(self._vector(layer, features))
+                    sums[layer].index_add_(0, batch.y, direction)
+                h = self.next_input(layer, features, h)
+        return sums
+
+    @torch.no_grad()
+    def final_diagnostics(self, batches: Iterable[Batch]) -> dict[str, float]:
+        """For each layer, the angle between the prototypes of a class and the mean direction of its samples.
+
+        It is in degrees, and the mean over all prototypes of the classes that occur.
+        """
+        found = {}
+        for layer, sums in self._class_sums(self.layers_with_head, batches).items():
+            means = functional.project(sums)
+            cosines = (self._prototypes(layer)() * means.unsqueeze(1)).sum(-1)
+            angles = torch.rad2deg(cosines[means.ne(0).any(1)].clamp(-1, 1).acos())
+            found[f"prototype_angle_{layer}"] = float(angles.mean())
+        return found
 
     def parameter_groups(self, stage: Stage) -> dict[str, list[ParameterSet]]:
         return {

@@ -87,3 +87,14 @@ class ParameterSet:
     """None: the weight decay of the run."""
     raw_update: bool = False
     """True: the gradient is subtracted without an optimizer; the rule has its own rates and schedule."""
+
+
+def group_name(layer: int) -> str:
+    """The name of the parameter group of one block."""
+    return f"block{layer}"
+
+
+def group_layer(group: str) -> int | None:
+    """The layer of a group named by `group_name`; None for a group that does not belong to one block."""
+    number = group.removeprefix("block")
+    return int(number) if number.isdecimal() else None

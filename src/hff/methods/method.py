@@ -17,6 +17,8 @@ from hff.methods.info import Form as Form
 from hff.methods.info import MethodInfo as MethodInfo
 from hff.methods.info import ParameterSet as ParameterSet
 from hff.methods.info import Stage as Stage
+from hff.methods.info import group_layer as group_layer
+from hff.methods.info import group_name as group_name
 from hff.methods.input_check import check_inputs_of_layer_scores
 from hff.methods.modes import prediction_mode
 from hff.networks import AffineBlock, Block, Network, Shape
@@ -235,6 +237,10 @@ class Method(nn.Module):
         """Numbers to monitor, by name; the training loop records them after every epoch."""
         return {}
 
+    def final_diagnostics(self, batches: Iterable[Batch]) -> dict[str, float]:
+        """Numbers by name that need labeled data; recorded once, on the validation split after training."""
+        return {}
+
     def frozen_depth(self, stage: Stage) -> int:
         """Number of lowest blocks whose output for a sample is the same in every epoch of a stage."""
         return min(stage.blocks, default=len(self.blocks)) if self.fixed_inputs else 0
@@ -361,17 +367,6 @@ class Method(nn.Module):
 
 
 check_inputs_of_layer_scores(Method)
-
-
-def group_name(layer: int) -> str:
-    """The name of the parameter group of one block."""
-    return f"block{layer}"
-
-
-def group_layer(group: str) -> int | None:
-    """The layer of a group named by `group_name`; None for a group that does not belong to one block."""
-    number = group.removeprefix("block")
-    return int(number) if number.isdecimal() else None
 
 
 methods: Registry[type[Method]] = Registry("method", "hff.methods")

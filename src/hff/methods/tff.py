@@ -37,6 +37,7 @@ class Trifecta(GapMethod):
         gradient_reach=1,
         top_signal=True,
         layer_local=False,
+        learning_rate=3e-3,
         form=Form({"norm": "batch", "norm_at": "input", "bias": False}),
     )
     hides_length = False

@@ -309,6 +309,7 @@ class _Training:
         last = records[-1] if records else {}
         if warning := self._warning(last):
             warnings.warn(warning, stacklevel=3)
+        diagnostics = self._final_diagnostics()
         return {
             "method": self.method.name,
             "data": self.data.name,
@@ -322,7 +323,14 @@ class _Training:
             "read_out_accuracy": last.get("read_out_accuracy"),
             "best_layer": int(self.method.best_layer),
             "seconds": round(time.perf_counter() - self.clock, 3),
+            **({"diagnostics": diagnostics} if diagnostics else {}),
         }
+
+    def _final_diagnostics(self) -> dict[str, float]:
+        if self.data.validation is None:
+            return {}
+        batches = Batches.in_order(self.data.validation, self.data.preprocessing, 512)
+        return self.method.final_diagnostics(batch.to(self.device) for batch in batches.epoch(0))
 
     def _warning(self, last: dict[str, Any]) -> str | None:
         """What is wrong with a training that did not learn; None if it did."""

@@ -91,6 +91,7 @@ SCHEMAS: dict[str, Schema] = {
         "validation_samples?": is_count,
         "parameters?": is_count,
         "best_layer?": int,
+        "diagnostics?": dict,
     },
     COST: {
         "step_seconds?": [is_duration],
