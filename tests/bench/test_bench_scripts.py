@@ -66,6 +66,9 @@ def test_the_profile_of_a_step(tmp_path: Path) -> None:
         (network, method) for network in ("small", "maps") for method in ("hff", "backprop")
     }
     assert any(row["operation"] == "aten::addmm" and float(row["calls_per_step"]) >= 1 for row in rows)
-    parameters = {row["head"]: int(row["parameters"]) for row in table(tmp_path / "head.csv")}
-    assert parameters.keys() == {"backprop", *profile.HEADS}
-    assert parameters["no hidden layer, grid 1 (paper)"] < parameters["no hidden layer"]
+    rows = table(tmp_path / "variants.csv")
+    assert {row["threads"] for row in rows} == {"1", "2"}
+    parameters = {row["variant"]: int(row["parameters"]) for row in rows}
+    assert parameters.keys() == {"backprop", *profile.VARIANTS}
+    bare, paper = "head without hidden layer", "head without hidden layer, grid 1 (paper)"
+    assert parameters[paper] < parameters[bare] < parameters[profile.AUTOGRAD] == parameters[profile.WHOLE]
