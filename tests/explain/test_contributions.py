@@ -65,7 +65,9 @@ def test_contributions_add_up_to_the_score_of_every_layer(network: str, options:
     assert max(errors(method, x, classes)) < 1e-5
 
 
-@pytest.mark.parametrize("activation", ["relu", "leaky_relu", "gelu", "tanh", "sigmoid", "sin", "abs", "hard_tanh"])
+@pytest.mark.parametrize(
+    "activation", ["relu", "leaky_relu", "gelu", "tanh", "sigmoid", "sin", "abs", "hard_tanh"]
+)
 @pytest.mark.parametrize("norm", ["none", "batch"])
 def test_contributions_of_a_linear_layer_pass_through_any_activation(activation: str, norm: str) -> None:
     shape = {**NETWORKS["mlp"], "activation": activation, "norm": norm}

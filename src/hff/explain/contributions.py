@@ -102,13 +102,11 @@ def contributions(method: HFF, x: Tensor, choose: Choose) -> Iterator[Contributi
         h = method.next_input(layer, features, h)
 
 
-def _slope_of_score(
-    method: HFF, layer: int, features: Tensor, classes: Tensor
-) -> tuple[Tensor, Tensor]:
+def _slope_of_score(method: HFF, layer: int, features: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
     """The slope [B, D] of the score at the vector before it is projected, and the constant [B].
 
-    With several prototypes per class, log sum exp = sum_p r_p s_p + H(r) for the weights r = softmax(s), where
-    H is the entropy. So the prototypes contribute with these weights, and the entropy is a constant.
+    With several prototypes per class, log sum exp = sum_p r_p s_p + H(r) for the weights r = softmax(s),
+    where H is the entropy. So the prototypes contribute with these weights, and the entropy is a constant.
     """
     head = module_at(method.heads, layer)
     taken = method.head_input(layer, features)
@@ -152,7 +150,8 @@ def _through_linear_blocks(
 ) -> tuple[int, Tensor, Tensor, Tensor]:
     """Goes down from the vector of the last traced layer to the nearest map below it.
 
-    Returns the lowest block that was passed, its input as a map [B, C, H, W], the slope there and the constant.
+    Returns the lowest block that was passed, its input as a map [B, C, H, W], the slope there, and the
+    constant.
     """
     constant = torch.zeros_like(slope[:, 0])
     judges_preactivation = method.loss_on == "pre"

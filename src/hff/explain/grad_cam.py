@@ -10,6 +10,7 @@ from hff.errors import UserError
 from hff.explain.contributions import Choose
 from hff.methods import Method
 from hff.methods.families.local import LocalMethod
+from hff.networks import Block
 
 REFUSED = "{title} has no gradient of a score with respect to its maps; choose occlusion."
 Found = tuple[int, Tensor, Tensor, Tensor]
@@ -25,6 +26,8 @@ def grad_cam(method: Method, x: Tensor, choose: Choose) -> list[Found]:
         x: the inputs, after preprocessing.
         choose: the class to explain, from the number of a layer and its scores.
     """
+    if not all(isinstance(block, Block) for block in method.blocks):
+        raise UserError(REFUSED.format(title=method.info.title))
     if all(len(method.block(layer).out_shape) != 3 for layer in range(len(method.blocks))):
         raise UserError("Grad-CAM needs layers with maps, but this network has none; choose occlusion.")
     with torch.enable_grad():

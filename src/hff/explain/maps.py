@@ -1,26 +1,28 @@
 """Activation maps: which parts of an image speak for a class, layer by layer."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from hff.data import Preprocessing
+from hff.data import DataSet, Preprocessing
 from hff.data.inputs import Arrays, Files, InputReader, Origin
 from hff.errors import UserError, require, unknown
-from hff.evaluation import Calibration
+from hff.evaluation import Calibration, calibrate
 from hff.evaluation.accuracy import evaluation_mode
+from hff.evaluation.evaluate import examples_of
 from hff.explain import contributions as exact
+from hff.explain.answers import KINDS, Kind, answers_on
 from hff.explain.contributions import Choose
 from hff.explain.grad_cam import grad_cam
 from hff.explain.occlusion import occlusion
 from hff.methods import Method
 from hff.methods.hff import HFF
 from hff.prediction import open_run
-from hff.trained import load_method
+from hff.trained import evaluation_data, load_method
 from hff.training import Run, pick_device
 
 if TYPE_CHECKING:
@@ -87,7 +89,7 @@ class ActivationMaps:
         return draw_maps(self)
 
     def arrays(self) -> dict[str, Tensor]:
-        """The images, and the positions, classes and scores of each layer by name, such as `layer0_positions`."""
+        """The images, and what was found in each layer by name, such as `layer0_positions`."""
         found = {"images": self.images, "predicted": self.predicted}
         if self.labels is not None:
             found["labels"] = self.labels
@@ -99,11 +101,16 @@ class ActivationMaps:
 
 def activation_maps(
     source: str | Path | Run | Method,
-    inputs: Files | Arrays,
+    inputs: Files | Arrays | None = None,
     *,
     of: str | int = LAYER,
     how: How = "auto",
+    kind: Kind | None = None,
+    count: int = 4,
+    split: str = "test",
+    data: DataSet | None = None,
     labels: Tensor | None = None,
+    data_dir: Path | None = None,
     device: str = "auto",
     invert: bool = False,
     preprocessing: Preprocessing | None = None,
@@ -113,15 +120,23 @@ def activation_maps(
 
     Args:
         source: a run, the path of its folder, or a trained method.
-        inputs: image files and folders of them, or arrays, as `hff.predict` takes them.
-        of: the class to explain: "layer" is the class that each layer predicts, "prediction" the one that the
-            method predicts, "label" the true one; or the name or number of a class.
-        how: "exact" for HFF, "grad_cam" or "occlusion"; "auto" is the first of these that the method supports.
+        inputs: image files and folders of them, or arrays, as `hff.predict` takes them. Leave them out to
+            choose images of a `kind` from the data.
+        of: the class to explain: "layer" is the class that each layer predicts, "prediction" the one that
+            the method predicts, "label" the true one; or the name or number of a class.
+        how: "exact" for HFF, "grad_cam" or "occlusion"; "auto" is the first of these that the method
+            supports.
+        kind: choose images that all layers classify right ("right"), that are corrected late ("late"), that
+            are classified wrong ("wrong"), or whose true class has the lowest probability ("hardest").
+        count: the number of images of that kind.
+        split: the split to choose from.
+        data: the data to choose from; that of the run if not given.
         labels: the true class of each image [N], if known.
+        data_dir: the folder of data files.
         device: the device to compute on.
         invert: swap dark and bright in the images.
         preprocessing: replaces that of the run or of the data that the method was trained on.
-        calibration: the scales that turn scores into probabilities; by default, those of the run if it has any.
+        calibration: the scales that turn scores into probabilities; by default, those of the run, if any.
     """
     if how not in get_args(How):
         raise unknown("kind of activation map", how, get_args(How))
@@ -132,20 +147,73 @@ def activation_maps(
         run = open_run(source)
         method, chosen = load_method(run), pick_device(device)
         calibration = calibration or run.calibration
+    method.to(chosen)
+    if (inputs is None) == (kind is None):
+        raise UserError("Give either images or a kind of images: right, late, wrong or hardest.")
+    titles: tuple[str, ...] = ()
+    if kind is not None:
+        if isinstance(source, Method):
+            require(data is not None, "Pass the data to choose images from along with the method.")
+        else:
+            data, _ = evaluation_data(run, data=data, data_dir=data_dir)
+        assert data is not None
+        picked = telling(method, data, kind, count, split=split, calibration=calibration)
+        inputs, labels, preprocessing = picked.inputs, picked.labels, data.preprocessing
+        titles = tuple(f"{split} {number}" for number in picked.numbers.tolist())
+    assert inputs is not None
     preprocessing = preprocessing or method.preprocessing
     names = method.class_names or tuple(map(str, range(method.classes)))
     reader = InputReader(preprocessing, batch_size=AT_ONCE, invert=invert)
-    method.to(chosen)
     parts: list[ActivationMaps] = []
     start = 0
     with evaluation_mode(method):
         for x, origins in reader.batches(inputs):
             own = None if labels is None else labels[start : start + len(x)]
             start += len(x)
-            parts.append(_explained(method, x.to(chosen), of, how, names, own, calibration, preprocessing, origins))
+            part = _explained(method, x.to(chosen), of, how, names, own, calibration, preprocessing)
+            parts.append(replace(part, titles=tuple(map(_title, origins))))
     if not parts:
         raise UserError("There are no images to explain.")
-    return _joined(parts)
+    found = _joined(parts)
+    return replace(found, titles=titles) if titles else found
+
+
+@dataclass(frozen=True)
+class Picked:
+    """Images that were chosen from a split."""
+
+    inputs: Tensor
+    """The stored values [N, ...], before preprocessing."""
+    labels: Tensor
+    """The true classes [N]."""
+    numbers: Tensor
+    """The numbers of the examples in the split [N]."""
+
+
+def telling(
+    method: Method,
+    data: DataSet,
+    kind: Kind,
+    count: int = 4,
+    *,
+    split: str = "test",
+    calibration: Calibration | None = None,
+) -> Picked:
+    """Chooses images of a kind from a split; the parameters are those of `activation_maps`."""
+    if kind not in KINDS:
+        raise unknown("kind of images", kind, KINDS)
+    device = method.best_layer.device
+    scales = calibration or calibrate(method, data, device=device)
+    answers = answers_on(method, data, split, calibration=scales, device=device)
+    return picked(data, split, answers.choose(kind, count), kind)
+
+
+def picked(data: DataSet, split: str, numbers: Tensor, kind: Kind) -> Picked:
+    """The examples of a split with these numbers, which must not be empty."""
+    if len(numbers) == 0:
+        raise UserError(f"The {split} split has no image of this kind ({KINDS[kind]}).")
+    examples = examples_of(data, split)
+    return Picked(examples.fetch(numbers).float(), examples.labels[numbers], numbers)
 
 
 def _explained(
@@ -157,7 +225,6 @@ def _explained(
     labels: Tensor | None,
     calibration: Calibration | None,
     preprocessing: Preprocessing | None,
-    origins: Sequence[Origin],
 ) -> ActivationMaps:
     if x.dim() != 4:
         raise UserError("Activation maps need images, but this run was trained on rows of a table.")
@@ -176,9 +243,15 @@ def _explained(
             probability = calibration.probabilities(full, layer).gather(1, winner.unsqueeze(1))[:, 0].cpu()
         layers.append(
             LayerMaps(
-                each.layer, each.positions.cpu(), each.classes.cpu(), each.scores.cpu(), winner.cpu(),
-                probability, None if each.constant is None else each.constant.cpu(), each.map_of,
-            )  # fmt: skip
+                each.layer,
+                each.positions.cpu(),
+                each.classes.cpu(),
+                each.scores.cpu(),
+                winner.cpu(),
+                probability,
+                None if each.constant is None else each.constant.cpu(),
+                each.map_of,
+            )
         )
     return ActivationMaps(
         used,
@@ -187,7 +260,6 @@ def _explained(
         predicted.cpu(),
         tuple(names),
         labels,
-        tuple(_title(origin) for origin in origins),
     )
 
 

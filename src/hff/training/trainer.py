@@ -195,6 +195,9 @@ def unsupported_settings(method: Method, settings: Settings) -> str | None:
     title = method.info.title
     if settings.precision == "bfloat16" and not method.info.autocast:
         return f"{title} needs float32, because it computes its updates directly or from small differences."
+    last = sum(stage.epochs for stage in method.stages(settings.epochs))
+    if late := [epoch for epoch in settings.keep_checkpoints if epoch > last]:
+        return f"keep_checkpoints names epoch {late[0]}, but the training has {last} epochs."
     if settings.micro_batch_size is None:
         return None
     if method.samples_interact:
