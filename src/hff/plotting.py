@@ -37,6 +37,7 @@ STYLE: Mapping[str, Any] = {
     "axes.spines.right": False,
     "axes.axisbelow": True,
     "axes.facecolor": "none",
+    "axes.prop_cycle": f"cycler('color', {list(COLORS)})",
     "text.color": INK,
     "xtick.color": INK,
     "ytick.color": INK,
@@ -90,10 +91,10 @@ def layer_colors(count: int) -> list[str]:
 
 
 def colors(count: int) -> list[str]:
-    """Distinct colors; with more than there are in the palette, lighter ones follow."""
+    """Distinct colors; with more than there are in the palette, darker and lighter ones follow."""
     found = list(COLORS)
-    for share in (0.45, 0.7):
-        found += [_mixed((each, "#ffffff"), share) for each in COLORS]
+    for end, share in (("#000000", 0.4), ("#ffffff", 0.4)):
+        found += [_mixed((each, end), share) for each in COLORS]
     return [found[i % len(found)] for i in range(count)]
 
 
@@ -125,12 +126,12 @@ def legend(axes: "Axes", *, title: str | None = None) -> None:
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), borderaxespad=0, title=title)
 
 
-def legend_above(figure: "Figure", axes: "Axes", columns: int = 5) -> None:
-    """One legend above all axes of a figure, with the series of one of them."""
+def legend_below(figure: "Figure", axes: "Axes", columns: int = 6) -> None:
+    """One legend below all axes of a figure, with the series of one of them."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         count = min(columns, len(handles))
-        figure.legend(handles, labels, loc="outside upper center", ncols=count)
+        figure.legend(handles, labels, loc="outside lower center", ncols=count)
 
 
 def save_figure(figure: "Figure", path: Path) -> Path:

@@ -80,9 +80,7 @@ class Settings:
         if any(epoch < 1 for epoch in self.keep_checkpoints):
             raise UserError(f"keep_checkpoints must be epochs from 1 on, not {list(self.keep_checkpoints)}.")
         if self.keep_checkpoints and self.seconds is not None:
-            raise UserError(
-                "keep_checkpoints counts epochs, but a time budget does not; give epochs."
-            )
+            raise UserError("keep_checkpoints counts epochs, but a time budget does not; give epochs.")
         if not 0 < self.learning_rate < float("inf"):
             raise UserError(f"learning_rate must be a positive number, not {self.learning_rate}.")
         if not 0 < self.epsilon < float("inf"):
