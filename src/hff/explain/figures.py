@@ -32,11 +32,11 @@ def draw_maps(maps: ActivationMaps) -> "Figure":
     grid = figure.subplots(rows, columns, squeeze=False)
     for i, line in enumerate(grid):
         truth = None if maps.labels is None else int(maps.labels[i])
-        _show(line[0], maps.images[i])
+        show_image(line[0], maps.images[i])
         name = maps.titles[i] if truth is None and maps.titles else "" if truth is None else maps.names[truth]
         _title(line[0], name or f"image {i}", None)
         for axes, layer in zip(line[1:], maps.layers, strict=True):
-            _show(axes, maps.images[i], faint=True)
+            show_image(axes, maps.images[i], faint=True)
             _overlay(axes, layer, i, maps)
             predicted = int(layer.predicted[i])
             share = "" if layer.probabilities is None else f" {100 * float(layer.probabilities[i]):.0f} %"
@@ -54,7 +54,8 @@ def draw_maps(maps: ActivationMaps) -> "Figure":
     return figure
 
 
-def _show(axes: "Axes", image: Tensor, faint: bool = False) -> None:
+def show_image(axes: "Axes", image: Tensor, faint: bool = False) -> None:
+    """Draws an image [C, H, W] from 0 to 1."""
     picture = image.permute(1, 2, 0) if len(image) == 3 else image[0]
     height, width = image.shape[1:]
     if faint:

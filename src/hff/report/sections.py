@@ -1,0 +1,269 @@
+"""The sections of a report about runs, side by side. What cannot be shown is replaced by the reason."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from hff.errors import UserError
+from hff.explain import reliability
+from hff.formatting import in_words
+from hff.report import drawings
+from hff.report.costs import cost_table
+from hff.report.document import Lines, Paragraph, Part, Picture, Section, Table
+from hff.report.drawings import Choices, Draw, worst_pairs
+from hff.report.subject import Subject
+
+KINDS = ("right", "late", "wrong")
+MISSING = "–"
+NO_IMAGES = "no image of this kind"
+"""A part of the error if a split has no image of a kind."""
+
+
+def sections_of(subjects: Sequence[Subject], images: int, projection: str) -> list[Section]:
+    """All sections about runs.
+
+    Args:
+        subjects: the runs.
+        images: the number of images of each kind.
+        projection: the projection of the feature space.
+    """
+    space = Choices(projection=projection)
+    sections = [
+        _trained(subjects),
+        _accuracy(subjects),
+        Section("curves", "Learning curves", tuple(_drawn(drawings.curves, subjects))),
+        _claims(subjects),
+        _confusions(subjects),
+        _maps(subjects, images),
+        Section(
+            "space", "Feature space", tuple(_each(drawings.space, subjects, Choices(projection=projection)))
+        ),
+        Section("hardest", "Hardest images", tuple(_each(drawings.hardest, subjects, Choices(count=8)))),
+        _calibration(subjects),
+        Section("cost", "Time and memory", tuple(cost_table(subjects))),
+    ]
+    return [section for section in sections if section.parts]
+
+
+def three_lines(subject: Subject) -> tuple[str, str, str]:
+    """What was trained, on what, and how, in three lines."""
+    experiment, summary = subject.experiment, subject.summary
+    method = subject.method
+    depth = len(method.blocks)
+    learned = sum(p.numel() for p in method.parameters())
+    first = (
+        f"{method.info.title} ({experiment.method.name}) on network {experiment.network.name}: {depth} "
+        f"layer{'s' * (depth > 1)}, {learned:,} parameters, {method.prediction_parameters:,} of them for a "
+        f"prediction."
+    )
+    sizes = [
+        f"{summary[key]:,} {name}"
+        for key, name in (("training_samples", "training"), ("validation_samples", "validation"))
+        if key in summary
+    ]
+    shape = "x".join(map(str, subject.run.preprocessing.size))
+    examples = f" {' and '.join(sizes)} examples" if sizes else " examples"
+    second = f"Data set {experiment.data.name}:{examples} of {shape}, {len(subject.classes)} classes."
+    training, machine = experiment.training, subject.environment
+    epochs = summary.get("epochs")
+    state = f"{epochs:g} epochs" if epochs is not None else "not finished, stopped"
+    seconds = f" in {in_words(summary['seconds'])}" if "seconds" in summary else ""
+    where = ""
+    if "processor" in machine:
+        count = machine["threads"]
+        where = f" on {machine['processor']}, {count} thread{'s' * (count != 1)}"
+    third = (
+        f"Trained for {state}{seconds}{where}: {training.optimizer}, learning rate "
+        f"{training.learning_rate:g} ({training.lr_schedule}), batches of {training.batch_size}, seed {experiment.seed}."
+    )
+    return first, second, third
+
+
+def _trained(subjects: Sequence[Subject]) -> Section:
+    parts: list[Part] = []
+    for subject in subjects:
+        if len(subjects) > 1:
+            parts.append(Paragraph(f"{subject.name}:"))
+        parts.append(Lines(three_lines(subject)))
+    return Section("trained", "What was trained", tuple(parts))
+
+
+def _accuracy(subjects: Sequence[Subject]) -> Section:
+    shown, parts = _with(subjects, lambda subject: subject.evaluation)
+    if not shown:
+        return Section("accuracy", "Accuracy layer by layer", tuple(parts))
+    split = shown[0].split
+    layers = sorted({each["layer"] for subject in shown for each in subject.evaluation["layers"]})
+    by_run = [{each["layer"]: each for each in subject.evaluation["layers"]} for subject in shown]
+    rows = []
+    for layer in layers:
+        cells = [_layer_cells(found.get(layer)) for found in by_run]
+        rows.append((f"layer {layer}", *(cell for group in cells for cell in group)))
+    finals = [_layer_cells({**subject.evaluation, "bits": None}) for subject in shown]
+    rows.append(("prediction", *(cell for group in finals for cell in group)))
+    names = [""] if len(shown) == 1 else [f"{subject.name}: " for subject in shown]
+    header = ("", *(f"{name}{quantity}" for name in names for quantity in ("accuracy", "top-5", "bits")))
+    counts = ", ".join(f"{subject.evaluation['samples']:,}" for subject in shown[:1])
+    table = Table(f"Results on {counts} {split} examples.", header, tuple(rows))
+    bits = Paragraph("Bits are a lower bound on the information about the class in the scores of a layer.")
+    return Section(
+        "accuracy", "Accuracy layer by layer", (drawings.layers(shown, Choices()), table, bits, *parts)
+    )
+
+
+def _layer_cells(found: dict[str, object] | None) -> tuple[str, str, str]:
+    if found is None:
+        return MISSING, MISSING, MISSING
+    accuracy, top5, bits = (found.get(name) for name in ("accuracy", "top5", "bits"))
+    return _percent(accuracy), _percent(top5), MISSING if bits is None else f"{bits:.2f}"
+
+
+def _percent(share: object) -> str:
+    return MISSING if not isinstance(share, int | float) else f"{100 * share:.2f} %"
+
+
+def _claims(subjects: Sequence[Subject]) -> Section:
+    rows, notes = [], []
+    for subject in subjects:
+        claim = subject.claim
+        if claim is not None:
+            measured = _measured(subject)
+            gap = MISSING if measured is None else f"{100 * measured - claim.value:+.2f}"
+            rows.append((f"{subject.name}, prediction", f"{claim.printed} %", _percent(measured), gap))
+            notes += [f"{subject.name}: {claim.note}"] if claim.note else []
+        for claim in subject.layer_claims:
+            layer = int(claim.column[1:])
+            share = _measured(subject, layer)
+            gap = MISSING if share is None else f"{100 * share - claim.value:+.2f}"
+            rows.append((f"{subject.name}, layer {layer}", f"{claim.printed} %", _percent(share), gap))
+    if not rows:
+        return Section("claims", "Claimed and measured", ())
+    split = subjects[0].split
+    header = ("", "claimed by the paper", f"measured ({split})", "difference in points")
+    parts: list[Part] = [
+        Paragraph(
+            "The paper's numbers are means after 150 to 300 epochs with its own settings; the first section "
+            "says how these runs were trained."
+        ),
+        Table("Accuracy claimed by the paper, and measured here.", header, tuple(rows)),
+        *([Lines(tuple(notes))] if notes else []),
+    ]
+    return Section("claims", "Claimed and measured", tuple(parts))
+
+
+def _measured(subject: Subject, layer: int | None = None) -> float | None:
+    try:
+        found = subject.evaluation
+    except UserError:
+        return None
+    if layer is None:
+        return float(found["accuracy"])
+    return next((float(each["accuracy"]) for each in found["layers"] if each["layer"] == layer), None)
+
+
+def _confusions(subjects: Sequence[Subject]) -> Section:
+    shown, parts = _with(subjects, lambda subject: subject.evaluation)
+    for classes in dict.fromkeys(subject.classes for subject in shown):
+        same = [subject for subject in shown if subject.classes == classes]
+        picture = drawings.confusion(same, Choices())
+        name = "confusion" if same == shown else f"confusion-{same[0].name}"
+        parts.append(replace(picture, name=_anchor(name)))
+        rows = [
+            (subject.name, true, predicted, str(count))
+            for subject in same
+            for true, predicted, count in worst_pairs(subject.evaluation["confusion"], classes, 5)
+        ]
+        if rows:
+            header = ("run", "true class", "predicted class", "examples")
+            parts.append(Table("The most frequent confusions.", header, tuple(rows)))
+    return Section("confusion", "Confusions", tuple(parts))
+
+
+def _maps(subjects: Sequence[Subject], images: int) -> Section:
+    parts: list[Part] = []
+    for subject in subjects:
+        for kind in KINDS:
+            choices = Choices(kind=kind, count=images)  # type: ignore[arg-type]
+            found = _drawn(drawings.maps, [subject], choices)
+            parts += found
+            if "no image of this kind" not in getattr(found[0], "text", "") and isinstance(
+                found[0], Paragraph
+            ):
+                # The other kinds are refused for the same reason.
+                break
+    if any(isinstance(part, Picture) for part in parts):
+        text = (
+            "Which parts of an image speak for the class that a layer predicts, with the probability of that "
+            "class. A check mark says that the layer is right. Exact contributions add up to the score."
+        )
+        parts.insert(0, Paragraph(text))
+    return Section("maps", "Activation maps", tuple(parts))
+
+
+def _calibration(subjects: Sequence[Subject]) -> Section:
+    shown, parts = _with(subjects, lambda subject: subject.answers)
+    if not shown:
+        return Section("calibration", "Calibration", tuple(parts))
+    layers = sorted({layer for subject in shown for layer in subject.answers.layers})
+    rows = [
+        (
+            f"layer {layer}",
+            *(
+                _percent(reliability(subject.answers, layer).error)
+                if layer in subject.answers.layers
+                else MISSING
+                for subject in shown
+            ),
+        )
+        for layer in layers
+    ]
+    rows.append(("prediction", *(_percent(reliability(subject.answers).error) for subject in shown)))
+    header = ("", *(subject.name for subject in shown))
+    table = Table("Expected calibration error.", header, tuple(rows))
+    text = (
+        f"The expected calibration error on the {shown[0].split} split is the mean distance between the "
+        "probability of a prediction and the share of correct ones, in ten bins."
+    )
+    return Section(
+        "calibration", "Calibration", (drawings.calibration(shown, Choices()), Paragraph(text), table, *parts)
+    )
+
+
+def _error(subject: Subject, layer: int) -> str:
+    answers = subject.answers
+    return _percent(reliability(answers, layer).error) if layer in answers.layers else MISSING
+
+
+def _with(
+    subjects: Sequence[Subject], needed: Callable[[Subject], object]
+) -> tuple[list[Subject], list[Part]]:
+    """The runs for which something can be computed, and the reasons of the others."""
+    shown: list[Subject] = []
+    reasons: list[Part] = []
+    for subject in subjects:
+        try:
+            needed(subject)
+        except UserError as error:
+            reasons.append(Paragraph(f"{subject.name} is not shown: {error}"))
+        else:
+            shown.append(subject)
+    return shown, reasons
+
+
+def _each(draw: Draw, subjects: Sequence[Subject], choices: Choices) -> list[Part]:
+    """A picture of each run."""
+    return [part for subject in subjects for part in _drawn(draw, [subject], choices)]
+
+
+def _drawn(draw: Draw, subjects: Sequence[Subject], choices: Choices | None = None) -> list[Part]:
+    """A picture, or the reason why there is none."""
+    try:
+        picture = draw(subjects, choices or Choices())
+    except UserError as error:
+        return [Paragraph(f"{', '.join(subject.name for subject in subjects)}: {error}")]
+    own = f"{picture.name}-{subjects[0].name}" if len(subjects) == 1 else picture.name
+    return [replace(picture, name=_anchor(own))]
+
+
+def _anchor(name: str) -> str:
+    """A name that can stand in the address of a page and in the name of a file."""
+    return "".join(each if each.isascii() and (each.isalnum() or each in "-_") else "-" for each in name)
