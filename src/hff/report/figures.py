@@ -102,16 +102,12 @@ def _calibration(axes: "Axes", answers: Answers) -> None:
     layers = list(answers.layers)
     palette = dict(zip(layers, layer_colors(len(layers)), strict=True))
     if len(layers) > MOST_LAYERS:
-        layers = sorted(
-            {layers[round(i * (len(layers) - 1) / (MOST_LAYERS - 1))] for i in range(MOST_LAYERS)}
-        )
+        step = (len(layers) - 1) / (MOST_LAYERS - 1)
+        layers = sorted({layers[round(i * step)] for i in range(MOST_LAYERS)})
     for layer in layers:
         bins = reliability(answers, layer)
-        points = [
-            (sure, right)
-            for n, sure, right in zip(bins.samples, bins.confidence, bins.accuracy, strict=True)
-            if n
-        ]
+        rows = zip(bins.samples, bins.confidence, bins.accuracy, strict=True)
+        points = [(sure, right) for n, sure, right in rows if n]
         axes.plot(
             [100 * sure for sure, _ in points],
             [100 * right for _, right in points],

@@ -107,4 +107,5 @@ def _picture(picture: Picture) -> str:
     label = escape(picture.alt, quote=True)
     width = f"{picture.figure.get_figwidth() * 96:.0f}px"
     svg = svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
-    return f'<figure style="width: {width}">\n{svg}\n<figcaption>{escape(picture.caption)}</figcaption>\n</figure>'
+    caption = f"<figcaption>{escape(picture.caption)}</figcaption>"
+    return f'<figure style="width: {width}">\n{svg}\n{caption}\n</figure>'

@@ -34,9 +34,7 @@ def sections_of(subjects: Sequence[Subject], images: int, projection: str) -> li
         _claims(subjects),
         _confusions(subjects),
         _maps(subjects, images),
-        Section(
-            "space", "Feature space", tuple(_each(drawings.space, subjects, Choices(projection=projection)))
-        ),
+        Section("space", "Feature space", tuple(_each(drawings.space, subjects, space))),
         Section("hardest", "Hardest images", tuple(_each(drawings.hardest, subjects, Choices(count=8)))),
         _calibration(subjects),
         Section("cost", "Time and memory", tuple(cost_table(subjects))),
@@ -73,7 +71,8 @@ def three_lines(subject: Subject) -> tuple[str, str, str]:
         where = f" on {machine['processor']}, {count} thread{'s' * (count != 1)}"
     third = (
         f"Trained for {state}{seconds}{where}: {training.optimizer}, learning rate "
-        f"{training.learning_rate:g} ({training.lr_schedule}), batches of {training.batch_size}, seed {experiment.seed}."
+        f"{training.learning_rate:g} ({training.lr_schedule}), batches of {training.batch_size}, seed "
+        f"{experiment.seed}."
     )
     return first, second, third
 
@@ -185,9 +184,7 @@ def _maps(subjects: Sequence[Subject], images: int) -> Section:
             choices = Choices(kind=kind, count=images)  # type: ignore[arg-type]
             found = _drawn(drawings.maps, [subject], choices)
             parts += found
-            if "no image of this kind" not in getattr(found[0], "text", "") and isinstance(
-                found[0], Paragraph
-            ):
+            if isinstance(found[0], Paragraph) and NO_IMAGES not in found[0].text:
                 # The other kinds are refused for the same reason.
                 break
     if any(isinstance(part, Picture) for part in parts):
@@ -207,12 +204,7 @@ def _calibration(subjects: Sequence[Subject]) -> Section:
     rows = [
         (
             f"layer {layer}",
-            *(
-                _percent(reliability(subject.answers, layer).error)
-                if layer in subject.answers.layers
-                else MISSING
-                for subject in shown
-            ),
+            *(_error(subject, layer) for subject in shown),
         )
         for layer in layers
     ]

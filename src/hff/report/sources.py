@@ -73,16 +73,10 @@ def read_results(path: Path) -> list[MethodResult]:
     kinds = get_type_hints(MethodResult)
     rows = list(csv.DictReader(read_text(path).splitlines()))
     try:
-        return [
-            MethodResult(
-                **{each.name: _parsed(row[each.name], kinds[each.name]) for each in fields(MethodResult)}
-            )
-            for row in rows
-        ]
+        names = [each.name for each in fields(MethodResult)]
+        return [MethodResult(**{name: _parsed(row[name], kinds[name]) for name in names}) for row in rows]
     except (KeyError, ValueError) as error:
-        raise UserError(
-            f"{path} is damaged or of another version ({error}); run hff compare again."
-        ) from None
+        raise UserError(f"{path} is damaged or of another version of hff ({error}).") from None
 
 
 def _parsed(text: str, kind: Any) -> Any:
