@@ -15,7 +15,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, GRAY = "#1c1e21", "#777b80"
-"""Text and axes; notes and reference lines. In a page, ink becomes the color of its text."""
+"""Text and axes; notes and reference lines."""
+RIGHT, WRONG = "#2b8553", "#c4423b"
+"""Texts about right and wrong predictions."""
+IN_PAGE = {INK: "currentColor", GRAY: "var(--quiet)", RIGHT: "var(--right)", WRONG: "var(--wrong)"}
+"""What these colors are in a page, which may be dark."""
 COLORS = (
     "#2878b5", "#e07b26", "#3a9b6c", "#c8559c", "#8a6fd1",
     "#b5872b", "#3fa7c4", "#c9493f", "#7d8a2e", "#8c6d5e",
@@ -166,7 +170,7 @@ def as_svg(figure: "Figure") -> str:
 
 
 def inline_svg(figure: "Figure", name: str) -> str:
-    """The <svg> element of a figure for a page: transparent, in the color of the page's text.
+    """The <svg> element of a figure for a page: transparent, with the page's colors of text.
 
     Args:
         figure: the figure.
@@ -178,7 +182,9 @@ def inline_svg(figure: "Figure", name: str) -> str:
     text = content.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    text = re.sub(re.escape(INK), "currentColor", text, flags=re.IGNORECASE)
+    for color, name_in_page in IN_PAGE.items():
+        text = text.replace(f"fill: {color}", f"fill: {name_in_page}")
+        text = text.replace(f"stroke: {color}", f"stroke: {name_in_page}")
     used = set(re.findall(r"""(?:url\(#|href="#)([^")]+)""", text))
     text = re.sub(
         r' id="([^"]+)"', lambda match: f' id="{name}-{match[1]}"' if match[1] in used else "", text

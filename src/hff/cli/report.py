@@ -50,6 +50,5 @@ def main(argv: Sequence[str]) -> None:
         figures = [str(path) for path in files.figures]
         write_json({**{name: str(path) for name, path in paths.items()}, "figures": figures})
         return
-    write(
-        f"The report is {files.page}. Beside it are {files.markdown.name}, {files.table.name} and the figures."
-    )
+    others = f"{files.markdown.name}, {files.table.name} and the figures"
+    write(f"The report is {files.page}. Beside it are {others}.")

@@ -10,16 +10,15 @@ from torch import Tensor
 from hff.explain.embedding import TITLES as PROJECTIONS
 from hff.explain.embedding import Embedding, LayerEmbedding
 from hff.explain.maps import TITLES, ActivationMaps, LayerMaps
-from hff.plotting import GRAY, INK, colors, new_figure, style
+from hff.plotting import GRAY, INK, RIGHT, WRONG, colors, new_figure, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-CELL = 1.25
-"""The side of an image in inches."""
+CELL, NARROWEST = 1.25, 4.2
+"""The side of an image, and the smallest width of a figure, in inches."""
 SIGNED, POSITIVE = "RdBu_r", "magma"
-RIGHT, WRONG = "#2e8b57", "#c9493f"
 MOST_CLASSES = 10
 """With more classes, an embedding shows those with the most samples."""
 
@@ -28,7 +27,7 @@ MOST_CLASSES = 10
 def draw_maps(maps: ActivationMaps) -> "Figure":
     """A row for each image: the image, then the map of every layer over it, and what the layer predicts."""
     rows, columns = len(maps), 1 + len(maps.layers)
-    figure = new_figure(CELL * columns + 0.5, (CELL + 0.42) * rows + 0.75)
+    figure = new_figure(max(CELL * columns + 0.5, NARROWEST), (CELL + 0.42) * rows + 0.75)
     grid = figure.subplots(rows, columns, squeeze=False)
     for i, line in enumerate(grid):
         truth = None if maps.labels is None else int(maps.labels[i])
@@ -39,7 +38,7 @@ def draw_maps(maps: ActivationMaps) -> "Figure":
             show_image(axes, maps.images[i], faint=True)
             _overlay(axes, layer, i, maps)
             predicted = int(layer.predicted[i])
-            share = "" if layer.probabilities is None else f" {100 * float(layer.probabilities[i]):.0f} %"
+            share = "" if layer.probabilities is None else f" ({100 * float(layer.probabilities[i]):.0f} %)"
             _title(axes, maps.names[predicted] + share, None if truth is None else predicted == truth)
             if int(layer.classes[i]) != predicted:
                 axes.set_xlabel(f"for {maps.names[int(layer.classes[i])]}", fontsize=8, color=GRAY)
@@ -49,7 +48,7 @@ def draw_maps(maps: ActivationMaps) -> "Figure":
     if maps.how == "grad_cam":
         note = f"{TITLES[maps.how]}; bright: speaks for the class"
     else:
-        note = f"{TITLES[maps.how]}; red: for the class, blue: against it"
+        note = f"{TITLES[maps.how]}; red: for the class, blue: against"
     figure.supxlabel(note, fontsize=8, color=GRAY)
     return figure
 
@@ -108,7 +107,7 @@ def _title(axes: "Axes", text: str, right: bool | None) -> None:
     axes.set_title(_short(text) + sign, fontsize=8.5, color=color, pad=3)
 
 
-def _short(text: str, length: int = 17) -> str:
+def _short(text: str, length: int = 18) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 

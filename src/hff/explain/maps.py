@@ -34,7 +34,7 @@ LAYER, PREDICTION, LABEL = "layer", "prediction", "label"
 TITLES = {
     "exact": "exact contributions of positions to the score",
     "grad_cam": "Grad-CAM",
-    "occlusion": "fall of the score when a patch is covered",
+    "occlusion": "fall of the score if a patch is covered",
 }
 AT_ONCE = 32
 """The number of images that are explained at once."""

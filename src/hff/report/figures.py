@@ -7,8 +7,20 @@ import torch
 from torch import Tensor
 
 from hff.explain import Answers, reliability
-from hff.explain.figures import RIGHT, WRONG, show_image
-from hff.plotting import GRAY, INK, colors, finish, layer_colors, legend, new_figure, style, whole_numbers
+from hff.explain.figures import show_image
+from hff.plotting import (
+    GRAY,
+    INK,
+    RIGHT,
+    WRONG,
+    colors,
+    finish,
+    layer_colors,
+    legend,
+    new_figure,
+    style,
+    whole_numbers,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,6 +12,7 @@ from hff.report.sections import sections_of
 from hff.report.sources import EXHIBITS, runs_in
 from hff.report.subject import Subject
 from hff.report.values import values_of
+from hff.run_group import RunGroup
 from hff.training import Run
 from hff.training.checkpoint import create_folder, write_atomically
 
@@ -96,13 +97,14 @@ def open_folders(
 ) -> tuple[list[Subject], list[Section], list[Value]]:
     """The runs in some folders, and the sections and numbers of the other folders."""
     require(len(folders) > 0, "Give at least one run.")
-    runs: list[tuple[str, Run]] = []
+    runs: list[tuple[str, Run, str | None]] = []
     sections: list[Section] = []
     values: list[Value] = []
     for folder in map(Path, folders):
         found = runs_in(folder)
         if found is not None:
-            runs += found.items()
+            group = folder.name if RunGroup.exists(folder) else None
+            runs += [(name, run, group) for name, run in found.items()]
             continue
         exhibit = next((read for mark, read in EXHIBITS.items() if (folder / mark).is_file()), None)
         if exhibit is None:
@@ -110,10 +112,10 @@ def open_folders(
         own, numbers = exhibit(folder)
         sections += own
         values += numbers
-    names = _distinct([(name, run.folder) for name, run in runs])
+    names = _distinct([(name, run.folder) for name, run, _ in runs])
     subjects = [
-        Subject(run, name, split=split, data_dir=data_dir, device=device)
-        for name, (_, run) in zip(names, runs, strict=True)
+        Subject(run, name, group=group, split=split, data_dir=data_dir, device=device)
+        for name, (_, run, group) in zip(names, runs, strict=True)
     ]
     return subjects, sections, values
 

@@ -5,17 +5,18 @@ from dataclasses import replace
 
 from hff.errors import UserError
 from hff.explain import reliability
-from hff.formatting import in_words
+from hff.formatting import in_words, percent
 from hff.report import drawings
 from hff.report.costs import cost_table
 from hff.report.document import Lines, Paragraph, Part, Picture, Section, Table
 from hff.report.drawings import Choices, Draw, worst_pairs
 from hff.report.subject import Subject
+from hff.run_group import spread
 
 KINDS = ("right", "late", "wrong")
 MISSING = "–"
-NO_IMAGES = "no image of this kind"
-"""A part of the error if a split has no image of a kind."""
+PAIRS = 5
+"""The number of confusions that are listed for one run; for each of several runs, fewer are."""
 
 
 def sections_of(subjects: Sequence[Subject], images: int, projection: str) -> list[Section]:
@@ -48,10 +49,11 @@ def three_lines(subject: Subject) -> tuple[str, str, str]:
     method = subject.method
     depth = len(method.blocks)
     learned = sum(p.numel() for p in method.parameters())
+    used = method.prediction_parameters
     first = (
         f"{method.info.title} ({experiment.method.name}) on network {experiment.network.name}: {depth} "
-        f"layer{'s' * (depth > 1)}, {learned:,} parameters, {method.prediction_parameters:,} of them for a "
-        f"prediction."
+        f"layer{'s' * (depth > 1)}, {learned:,} parameters"
+        + (f", {used:,} of them for a prediction." if used < learned else ".")
     )
     sizes = [
         f"{summary[key]:,} {name}"
@@ -92,6 +94,8 @@ def _accuracy(subjects: Sequence[Subject]) -> Section:
         return Section("accuracy", "Accuracy layer by layer", tuple(parts))
     split = shown[0].split
     layers = sorted({each["layer"] for subject in shown for each in subject.evaluation["layers"]})
+    if len(shown) > 1:
+        return _accuracy_of_several(shown, layers, parts)
     by_run = [{each["layer"]: each for each in subject.evaluation["layers"]} for subject in shown]
     rows = []
     for layer in layers:
@@ -99,14 +103,38 @@ def _accuracy(subjects: Sequence[Subject]) -> Section:
         rows.append((f"layer {layer}", *(cell for group in cells for cell in group)))
     finals = [_layer_cells({**subject.evaluation, "bits": None}) for subject in shown]
     rows.append(("prediction", *(cell for group in finals for cell in group)))
-    names = [""] if len(shown) == 1 else [f"{subject.name}: " for subject in shown]
-    header = ("", *(f"{name}{quantity}" for name in names for quantity in ("accuracy", "top-5", "bits")))
+    header = ("", "accuracy", "top-5", "bits")
     counts = ", ".join(f"{subject.evaluation['samples']:,}" for subject in shown[:1])
     table = Table(f"Results on {counts} {split} examples.", header, tuple(rows))
     bits = Paragraph("Bits are a lower bound on the information about the class in the scores of a layer.")
     return Section(
         "accuracy", "Accuracy layer by layer", (drawings.layers(shown, Choices()), table, bits, *parts)
     )
+
+
+def _accuracy_of_several(shown: Sequence[Subject], layers: Sequence[int], parts: Sequence[Part]) -> Section:
+    """A row for each run, and the mean and spread over the seeds of a group."""
+    shares = {subject.name: _shares(subject) for subject in shown}
+    columns = [*layers, None]
+    rows = [(name, *(_percent(found.get(layer)) for layer in columns)) for name, found in shares.items()]
+    for group in dict.fromkeys(subject.group for subject in shown if subject.group):
+        own = [shares[subject.name] for subject in shown if subject.group == group]
+        means = (_mean([found.get(layer) for found in own]) for layer in columns)
+        rows.append((f"{group}, mean ± std", *means))
+    header = ("run", *(f"layer {layer}" for layer in layers), "prediction")
+    table = Table(f"Accuracy on the {shown[0].split} split.", header, tuple(rows))
+    picture = drawings.layers(shown, Choices())
+    return Section("accuracy", "Accuracy layer by layer", (picture, table, *parts))
+
+
+def _shares(subject: Subject) -> dict[int | None, float]:
+    layers = {each["layer"]: each["accuracy"] for each in subject.evaluation["layers"]}
+    return {**layers, None: subject.evaluation["accuracy"]}
+
+
+def _mean(shares: Sequence[float | None]) -> str:
+    known = [share for share in shares if share is not None]
+    return percent(spread(known)) if known else MISSING
 
 
 def _layer_cells(found: dict[str, object] | None) -> tuple[str, str, str]:
@@ -140,8 +168,8 @@ def _claims(subjects: Sequence[Subject]) -> Section:
     header = ("", "claimed by the paper", f"measured ({split})", "difference in points")
     parts: list[Part] = [
         Paragraph(
-            "The paper's numbers are means after 150 to 300 epochs with its own settings; the first section "
-            "says how these runs were trained."
+            "The paper's own numbers are means of runs of 150 to 300 epochs, and many of its rivals' are "
+            "cited from other papers. The first section says how these runs were trained."
         ),
         Table("Accuracy claimed by the paper, and measured here.", header, tuple(rows)),
         *([Lines(tuple(notes))] if notes else []),
@@ -169,7 +197,9 @@ def _confusions(subjects: Sequence[Subject]) -> Section:
         rows = [
             (subject.name, true, predicted, str(count))
             for subject in same
-            for true, predicted, count in worst_pairs(subject.evaluation["confusion"], classes, 5)
+            for true, predicted, count in worst_pairs(
+                subject.evaluation["confusion"], classes, PAIRS if len(shown) == 1 else 3
+            )
         ]
         if rows:
             header = ("run", "true class", "predicted class", "examples")
@@ -179,14 +209,11 @@ def _confusions(subjects: Sequence[Subject]) -> Section:
 
 def _maps(subjects: Sequence[Subject], images: int) -> Section:
     parts: list[Part] = []
-    for subject in subjects:
+    for subject in _pictured(subjects):
         for kind in KINDS:
             choices = Choices(kind=kind, count=images)  # type: ignore[arg-type]
-            found = _drawn(drawings.maps, [subject], choices)
-            parts += found
-            if isinstance(found[0], Paragraph) and NO_IMAGES not in found[0].text:
-                # The other kinds are refused for the same reason.
-                break
+            # The other kinds may be refused for the same reason, which is given once.
+            parts += [part for part in _drawn(drawings.maps, [subject], choices) if part not in parts]
     if any(isinstance(part, Picture) for part in parts):
         text = (
             "Which parts of an image speak for the class that a layer predicts, with the probability of that "
@@ -242,8 +269,19 @@ def _with(
 
 
 def _each(draw: Draw, subjects: Sequence[Subject], choices: Choices) -> list[Part]:
-    """A picture of each run."""
-    return [part for subject in subjects for part in _drawn(draw, [subject], choices)]
+    """A picture of each run; of several seeds, the first one."""
+    return [part for subject in _pictured(subjects) for part in _drawn(draw, [subject], choices)]
+
+
+def _pictured(subjects: Sequence[Subject]) -> list[Subject]:
+    """The runs without the further seeds of a group."""
+    groups: set[str] = set()
+    shown = []
+    for subject in subjects:
+        if subject.group not in groups:
+            shown.append(subject)
+        groups |= {subject.group} if subject.group else set()
+    return shown
 
 
 def _drawn(draw: Draw, subjects: Sequence[Subject], choices: Choices | None = None) -> list[Part]:

@@ -14,7 +14,7 @@ from hff.comparison.saved import SETTINGS, read_comparison
 from hff.errors import UserError
 from hff.files import read_text
 from hff.methods import Group
-from hff.report.document import Lines, Picture, Section, Table, Value
+from hff.report.document import Lines, Paragraph, Picture, Section, Table, Value
 from hff.run_group import RunGroup
 from hff.training import Run
 
@@ -22,7 +22,10 @@ TABLE = "comparison.csv"
 
 
 def runs_in(folder: Path) -> dict[str, Run] | None:
-    """The runs of a run folder or of a folder with several seeds, by name; None if it is neither."""
+    """The runs of a run folder or of a folder with several seeds, by name; None if it is neither.
+
+    The names of runs with several seeds are GROUP/seed-N.
+    """
     if RunGroup.exists(folder):
         runs = RunGroup(folder).runs()
         if not runs:
@@ -43,7 +46,7 @@ def comparison_sections(folder: Path) -> tuple[list[Section], list[Value]]:
     settings, _ = found
     results = read_results(folder / TABLE)
     rows = tuple((row[1], row[0], *row[2:]) for _, members in grouped_cells(results) for row in members)
-    table = Table(NOTE, ("method", "rank", *list(COMPARISON)[1:]), rows)
+    table = Table("All methods.", ("method", "rank", *list(COMPARISON)[1:]), rows)
     best = max(results, key=lambda each: each.validation_accuracy or 0)
     name = f"comparison-{folder.name}"
     picture = Picture(
@@ -61,7 +64,8 @@ def comparison_sections(folder: Path) -> tuple[list[Section], list[Value]]:
         for split, value in (("validation", each.validation_accuracy), ("test", each.test_accuracy))
         if value is not None
     ]
-    return [Section(name, f"Comparison: {table_title(settings)}", (lines, picture, table))], values
+    about = Paragraph(f"{table_title(settings)}. {NOTE}")
+    return [Section(name, f"Comparison {folder.name}", (about, lines, picture, table))], values
 
 
 EXHIBITS: dict[str, Exhibit] = {SETTINGS: comparison_sections}

@@ -25,6 +25,7 @@ class Subject:
     Args:
         run: the run.
         name: what the report calls it.
+        group: the name of the folder of several seeds that the run is in; None if it is in none.
         split: the split to report on.
         data_dir: the folder of data files.
         device: the device to compute on.
@@ -35,12 +36,14 @@ class Subject:
         run: Run,
         name: str | None = None,
         *,
+        group: str | None = None,
         split: str = "test",
         data_dir: Path | None = None,
         device: str = "auto",
     ) -> None:
         self.run = run
         self.name = name or run.folder.name
+        self.group = group
         self.split = split
         self.data_dir = data_dir
         self.device = device
