@@ -40,6 +40,8 @@ SHELL = """<!DOCTYPE html>
 
 WIDE = 5
 """A table with more columns may not fit a small screen."""
+SMALL = 6.0
+"""Two figures of at most this width in inches fit one printed page."""
 
 
 def to_html(document: Document, footer: str) -> str:
@@ -108,4 +110,5 @@ def _picture(picture: Picture) -> str:
     width = f"{picture.figure.get_figwidth() * 96:.0f}px"
     svg = svg.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
     caption = f"<figcaption>{escape(picture.caption)}</figcaption>"
-    return f'<figure style="width: {width}">\n{svg}\n{caption}\n</figure>'
+    size = ' class="small"' if picture.figure.get_figwidth() <= SMALL else ""
+    return f'<figure{size} style="width: {width}">\n{svg}\n{caption}\n</figure>'

@@ -209,18 +209,21 @@ def _confusions(subjects: Sequence[Subject]) -> Section:
 
 def _maps(subjects: Sequence[Subject], images: int) -> Section:
     parts: list[Part] = []
+    notes: list[Part] = []
     for subject in _pictured(subjects):
         for kind in KINDS:
             choices = Choices(kind=kind, count=images)  # type: ignore[arg-type]
             # The other kinds may be refused for the same reason, which is given once.
-            parts += [part for part in _drawn(drawings.maps, [subject], choices) if part not in parts]
+            found = _drawn(drawings.maps, [subject], choices)
+            notes += [part for part in found if isinstance(part, Paragraph) and part not in notes]
+            parts += [part for part in found if isinstance(part, Picture)]
     if any(isinstance(part, Picture) for part in parts):
         text = (
             "Which parts of an image speak for the class that a layer predicts, with the probability of that "
             "class. A check mark says that the layer is right. Exact contributions add up to the score."
         )
         parts.insert(0, Paragraph(text))
-    return Section("maps", "Activation maps", tuple(parts))
+    return Section("maps", "Activation maps", (*parts, *notes))
 
 
 def _calibration(subjects: Sequence[Subject]) -> Section:
