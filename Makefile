@@ -5,7 +5,7 @@ PYTEST := $(BIN)/pytest -n 2
 # Twice quiet: pip's warnings about its own surroundings would hide what the user should see; errors remain.
 PIP := $(BIN)/pip install -qq --disable-pip-version-check --root-user-action=ignore -c constraints.txt
 
-.PHONY: run test test-slow lint check clean
+.PHONY: run test test-slow lint check browser clean
 
 run: .venv/installed
 	@$(BIN)/hff train
@@ -23,6 +23,11 @@ lint: .venv/installed-dev
 	$(BIN)/mypy
 
 check: lint test
+
+# Debian's Chromium, in which the slow tests open a report. They are skipped without it.
+browser:
+	@command -v chromium > /dev/null || apt-get install -y chromium || \
+		{ echo "Installing chromium needs root: sudo make browser"; exit 1; }
 
 clean:
 	rm -rf .venv

@@ -4,13 +4,14 @@ import csv
 from collections import defaultdict
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 from collect import READ_OUT, RESULTS
 from matplotlib.axes import Axes
 
+from hff.plotting import INK, colors, finish, layer_colors, legend, new_figure, save_figure, style
+
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
-LAYERS = ["#9ecae1", "#4292c6", "#084594"]
-BACKPROP = "#d95f0e"
+LAYERS = layer_colors(3)
+BACKPROP = INK
 CIFAR10_BACKPROP = "cifar10_cnn_backprop"
 """The run with the best learning rate on validation."""
 
@@ -35,11 +36,8 @@ def draw(axes: Axes, experiment: str, rival: str, title: str, lowest: float) -> 
             axes.plot(epochs, shares, color=LAYERS[int(layer)], linewidth=2, label=f"HFF, layer {layer}")
         elif name == rival and layer.isdigit():
             axes.plot(epochs, shares, color=BACKPROP, linestyle="--", linewidth=2, label="backprop")
-    axes.set(title=title, xlabel="epoch", ylabel="validation accuracy (%)")
+    finish(axes, x="epoch", y="validation accuracy (%)", title=title, grid="y")
     axes.set_ylim(bottom=lowest)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", alpha=0.3)
-    axes.legend(frameon=False, loc="lower right")
 
 
 def draw_rivals(axes: Axes, data: str, networks: str, lowest: float, highest: float) -> None:
@@ -49,8 +47,7 @@ def draw_rivals(axes: Axes, data: str, networks: str, lowest: float, highest: fl
         rows = [row for row in csv.DictReader(file) if row["data"] == data]
     rows = [row for row in rows if row["network"].startswith("mlp") == (networks == "mlp")]
     ends = []
-    colors = plt.colormaps["tab20"].colors  # type: ignore[attr-defined]
-    for row, color in zip(rows, (*colors[::2], *colors[1::2]), strict=False):
+    for row, color in zip(rows, colors(len(rows)), strict=True):
         epochs, shares = zip(*found[f"{data}_{row['subject']}_small", READ_OUT], strict=True)
         yardstick = row["method"] in ("hff", "backprop")
         style = "--" if row["method"] == "backprop" else "-" if len(epochs) > 1 else "o"
@@ -71,10 +68,9 @@ def draw_rivals(axes: Axes, data: str, networks: str, lowest: float, highest: fl
             annotation_clip=False,
         )
     titles = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "mlp": "MLP 3 x 1000", "cnn": "small CNN"}
-    axes.set(title=f"{titles[data]}, {titles[networks]}", xlabel="epoch", ylabel="validation accuracy (%)")
+    title = f"{titles[data]}, {titles[networks]}"
+    finish(axes, x="epoch", y="validation accuracy (%)", title=title, grid="y")
     axes.set_ylim(lowest, highest)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", alpha=0.3)
     axes.margins(x=0)
 
 
@@ -89,21 +85,24 @@ def spread(values: list[float], lowest: float, highest: float, gap: float) -> li
 
 
 def rivals() -> None:
-    figure, panels = plt.subplots(2, 2, figsize=(12, 8), layout="constrained")
+    figure = new_figure(12, 8)
+    panels = figure.subplots(2, 2)
     for line, (data, *bounds) in zip(panels, (("mnist", 84, 100), ("fashion_mnist", 70, 94)), strict=True):
         for axes, networks in zip(line, ("mlp", "cnn"), strict=True):
             draw_rivals(axes, data, networks, *bounds)
-    figure.savefig(IMAGES / "rivals.png")
+    save_figure(figure, IMAGES / "rivals.png")
 
 
+@style()
 def main() -> None:
-    plt.rcParams.update({"font.size": 10, "figure.dpi": 130})
     rivals()
-    figure, panels = plt.subplots(1, 3, figsize=(12, 3.8), layout="constrained")
+    figure = new_figure(12, 3.8)
+    panels = figure.subplots(1, 3)
     draw(panels[0], "cifar10_cnn", CIFAR10_BACKPROP, "CIFAR-10, CNN 32-64-128", 40)
     draw(panels[1], "fashion_mnist_mlp", "fashion_mnist_mlp_backprop", "Fashion-MNIST, MLP 3 x 2000", 80)
     draw(panels[2], "mnist_mlp", "mnist_mlp_backprop", "MNIST, MLP 3 x 2000", 94)
-    figure.savefig(IMAGES / "curves.png")
+    legend(panels[-1])
+    save_figure(figure, IMAGES / "curves.png")
 
 
 if __name__ == "__main__":

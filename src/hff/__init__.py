@@ -4,7 +4,7 @@ TYPE_CHECKING = False  # Importing `typing` takes longer than everything else he
 if TYPE_CHECKING:
     from typing import Any
 
-    from hff import functional, methods, modules, networks
+    from hff import explain, functional, methods, modules, networks, report
     from hff.batch import Batch
     from hff.bench.early_exit import early_exit_report
     from hff.data import DataSet, Examples, datasets, load_data
@@ -51,6 +51,7 @@ __all__ = [
     "evaluate",
     "evaluate_exit",
     "evaluate_run",
+    "explain",
     "fit",
     "functional",
     "load_data",
@@ -59,6 +60,7 @@ __all__ = [
     "modules",
     "networks",
     "predict",
+    "report",
 ]
 
 _HOMES = {

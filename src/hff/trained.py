@@ -20,13 +20,16 @@ from hff.methods import Method
 from hff.training import Run, pick_device
 
 
-def load_method(run: Run | Path | str) -> Method:
-    """The trained method of a run or of the run in a folder, in evaluation mode."""
+def load_method(run: Run | Path | str, *, epoch: int | None = None) -> Method:
+    """The trained method of a run or of the run in a folder, in evaluation mode.
+
+    With an epoch, it has the weights that were kept after that epoch (`keep_checkpoints`).
+    """
     run = run if isinstance(run, Run) else Run.open(run)
     method = Experiment.from_run(run).create_method(run.preprocessing.size, len(run.classes))
-    run.load_weights(method)
+    run.load_weights(method, epoch=epoch)
     method.preprocessing, method.class_names = run.preprocessing, run.classes
-    method.early_exit = run.early_exit
+    method.early_exit = run.early_exit if epoch is None else None
     return method.eval()
 
 

@@ -5,24 +5,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hff.bench.result import BenchResult, Median
-from hff.errors import UserError
-from hff.training.curves import save_figure
+from hff.plotting import GRAY, finish, legend_below, new_figure, save_figure, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Row = dict[str, Any]
-GRAY = "#888888"
 
 
+@style()
 def draw(result: BenchResult, folder: Path) -> Path:
     """Draws the result of a benchmark into a folder; returns the path of the image."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UserError("The figure needs matplotlib; install it with: pip install matplotlib") from None
-    figure = Figure(figsize=(10, 4.5), dpi=130, layout="constrained")
+    figure = new_figure(10, 4.5)
     DRAWN[result.name](figure, result.rows)
     figure.suptitle(f"hff bench {result.name} ({result.machine['processor']})", fontsize=10)
     folder.mkdir(parents=True, exist_ok=True)
@@ -34,7 +29,9 @@ def _draw_steps(figure: "Figure", rows: Sequence[Row]) -> None:
     for axes, count in zip(figure.subplots(1, len(threads), squeeze=False)[0], threads, strict=True):
         own = [row for row in rows if row["threads"] == count]
         _draw_bars(axes, own, "network", "method", "ratio_to_backprop")
-        axes.set_title(f"time of a step / backprop, {count} thread{'s' * (count > 1)}", fontsize=9)
+        title = f"{count} thread{'s' * (count > 1)}"
+        finish(axes, y="time of a step / backprop", title=title, grid="y")
+    legend_below(figure, axes)
 
 
 def _draw_epochs(figure: "Figure", rows: Sequence[Row]) -> None:
@@ -47,7 +44,8 @@ def _draw_epochs(figure: "Figure", rows: Sequence[Row]) -> None:
             for what in ("step", "epoch")
         ]
         _draw_bars(axes, bars, "network", "of", "ratio")
-        axes.set_title(f"time / backprop, {count} thread{'s' * (count > 1)}", fontsize=9)
+        finish(axes, y="time / backprop", title=f"{count} thread{'s' * (count > 1)}", grid="y")
+    legend_below(figure, axes)
 
 
 def _draw_bars(axes: "Axes", rows: Sequence[Row], group: str, series: str, value: str) -> None:
@@ -62,7 +60,6 @@ def _draw_bars(axes: "Axes", rows: Sequence[Row], group: str, series: str, value
     if "ratio" in value:
         axes.axhline(1, color=GRAY, linewidth=0.8, linestyle="--")
     axes.set_xticks(range(len(groups)), [str(each) for each in groups], fontsize=8)
-    _finish(axes)
 
 
 def _low(value: Median) -> float:
@@ -94,9 +91,8 @@ def _draw_memory(figure: "Figure", rows: Sequence[Row]) -> None:
         each.set_xscale("log", base=2)
         each.set_xticks(sorted({row["convolutions"] for row in own}), minor=False)
         each.xaxis.set_major_formatter("{x:.0f}")
-        each.set_xlabel(f"convolutions of 64 channels, batch size {largest}")
-        each.set_title(title, fontsize=9)
-        _finish(each)
+        finish(each, x=f"convolutions of 64 channels, batch size {largest}", y=title)
+    legend_below(figure, axes, columns=3)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:.0f}")
 
@@ -108,14 +104,15 @@ def _draw_inference(figure: "Figure", rows: Sequence[Row]) -> None:
         own = [row for row in rows if row["batch_size"] == size and row["threads"] == fewest]
         _draw_bars(axes, own, "classes", "method", "ms_per_image")
         axes.set_yscale("log")
-        axes.set_xlabel("classes")
-        axes.set_title(f"ms per image, batch size {size}, {fewest} thread{'s' * (fewest > 1)}", fontsize=9)
+        title = f"batch size {size}, {fewest} thread{'s' * (fewest > 1)}"
+        finish(axes, x="classes", y="ms per image", title=title, grid="y")
+    legend_below(figure, axes)
 
 
 def _draw_convergence(figure: "Figure", rows: Sequence[Row]) -> None:
     shown = {
-        "seconds": "seconds of training until it was held for 3 epochs",
-        "seconds_to_reach": "seconds of training until it was reached, and then held",
+        "seconds": "until it was held for 3 epochs",
+        "seconds_to_reach": "until it was reached, and then held",
     }
     targets, names = (list(dict.fromkeys(row[key] for row in rows)) for key in ("target", "method"))
     width = 0.8 / len(names)
@@ -126,16 +123,8 @@ def _draw_convergence(figure: "Figure", rows: Sequence[Row]) -> None:
             spread = [row[f"{value}_std"] or 0 for row in own]
             axes.bar(places, [row[value] for row in own], 0.9 * width, yerr=spread, label=name)
         axes.set_xticks(range(len(targets)), [f"{target:.0%}" for target in targets])
-        axes.set_xlabel("validation accuracy")
-        axes.set_title(title, fontsize=9)
-        _finish(axes)
-
-
-def _finish(axes: "Axes") -> None:
-    axes.grid(axis="y", alpha=0.25)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize=8)
+        finish(axes, x="validation accuracy", y="seconds of training", title=title, grid="y")
+    legend_below(figure, axes)
 
 
 DRAWN: dict[str, Callable[["Figure", Sequence[Row]], None]] = {

@@ -263,6 +263,7 @@ def _answer(summary: dict[str, Any], out: Path, given: argparse.Namespace, finis
     write(f"\nThe run is in {out}. Evaluate it on the test split with: {program()} eval {out}")
     if Run.exists(out):
         write(f"Classify new data with: {program()} predict {out} FILE")
+    write(f"A page about it with all figures: {program()} report {out}")
 
 
 def _sparklines(folder: Path) -> dict[str, str]:

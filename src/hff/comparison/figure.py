@@ -10,23 +10,23 @@ from hff.comparison.result import MethodResult
 from hff.comparison.results import table_title
 from hff.comparison.settings import PROTOCOL, ComparisonSettings
 from hff.errors import UserError
-from hff.training.curves import save_figure
+from hff.plotting import ACCENT, GRAY, LIGHT, MAIN, finish, new_figure, save_figure, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-TEST, VALIDATION, CLAIMED, LINE = "#08519c", "#9ecae1", "#d95f0e", "#c6dbef"
-GRAY = "#666666"
+TEST, VALIDATION, CLAIMED, LINE = MAIN, LIGHT, ACCENT, "#bcd7ea"
 
 
 def draw(results: Sequence[MethodResult], settings: ComparisonSettings, folder: Path) -> Path:
     """Draws accuracy, size, time and memory of all methods by group. Returns the path of the image."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UserError(
-            "The figure needs matplotlib; install it (pip install 'hff[plots]') and run the command again."
-        ) from None
+    return save_figure(comparison_figure(results, settings), folder / FIGURE)
+
+
+@style()
+def comparison_figure(results: Sequence[MethodResult], settings: ComparisonSettings) -> "Figure":
+    """Accuracy, size, time and memory of all methods, by group."""
     groups = grouped(result for result in results if result.failure is None)
     if not groups:
         raise UserError("No method could be trained, so there is no figure.")
@@ -36,7 +36,7 @@ def draw(results: Sequence[MethodResult], settings: ComparisonSettings, folder: 
     for group, members in groups:
         headlines[len(shown)] = str(group)
         shown += [None, *members]
-    figure = Figure(figsize=(12, 1.9 + 0.27 * len(shown)), dpi=150, layout="constrained")
+    figure = new_figure(12, 1.9 + 0.27 * len(shown))
     accuracy, *others = figure.subplots(1, 5, sharey=True, width_ratios=(5, 1.5, 1.5, 1.5, 1.5))
     _draw_accuracy(accuracy, shown)
     costs: dict[str, list[float | None]] = {
@@ -58,7 +58,7 @@ def draw(results: Sequence[MethodResult], settings: ComparisonSettings, folder: 
                           fontsize=9, style="italic", color=GRAY)  # fmt: skip
     accuracy.set_ylim(len(shown) - 0.4, -0.6)
     figure.suptitle(f"{table_title(settings)} (protocol {PROTOCOL})", fontsize=11)
-    return save_figure(figure, folder / FIGURE)
+    return figure
 
 
 def _label(result: MethodResult) -> str:
@@ -80,17 +80,15 @@ def _draw_accuracy(axes: "Axes", results: Sequence[MethodResult | None]) -> None
     claims = _values(results, "claimed_value")
     if any(claim is not None for claim in claims):
         _dots(axes, claims, CLAIMED, "claimed by the paper", size=44, hollow=True)
-    axes.set_xlabel("accuracy (%)")
-    axes.grid(axis="both", alpha=0.25)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
+    finish(axes, x="accuracy (%)")
+    axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
     axes.margins(x=0.04)
     for place, result in enumerate(results):
         if result is not None and result.test_accuracy is not None:
             axes.annotate(f"{result.test_accuracy:.1f}", (1.01, place), xycoords=("axes fraction", "data"),
                           va="center", fontsize=8, color=TEST)  # fmt: skip
-    axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3, fontsize=9)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
 
 
 def _dots(
@@ -118,7 +116,7 @@ def _draw_cost(axes: "Axes", values: Sequence[float | None], title: str) -> None
         axes.set_xlim(lowest, highest * (highest / lowest) ** 0.45)
     axes.set_title(title, fontsize=9)
     axes.xaxis.set_visible(False)
-    axes.spines[["top", "right", "bottom", "left"]].set_visible(False)
+    axes.spines[["bottom", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
 
 

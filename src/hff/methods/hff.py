@@ -180,7 +180,7 @@ class HFF(HeadMethod):
         if isinstance(head, Head):
             vector, head_backward = head.recorded(features[0])
             lengths = vector.unsqueeze(0)
-        uses_length = self._uses_length(layers[0])
+        uses_length = self.uses_length(layers[0])
         vectors = lengths if uses_length else functional.project(lengths)
         prototypes = [self._prototypes(layer) for layer in layers]
         stacked = gradients.stacked([each.vectors for each in prototypes])
@@ -256,11 +256,10 @@ class HFF(HeadMethod):
 
     def _vector(self, layer: int, features: Tensor) -> Tensor:
         """The vector [B, D] that is compared with the prototypes."""
-        if self.loss_on == "pre" and self._uses_pooled_map(layer):
-            features = self.affine_block(layer).output(features)
         head = module_at(self.heads, layer)
+        features = self.head_input(layer, features)
         vector: Tensor = features if isinstance(head, nn.Identity) else head(features)
-        return vector if self._uses_length(layer) else functional.project(vector)
+        return vector if self.uses_length(layer) else functional.project(vector)
 
     def _class_scores(self, layer: int, vector: Tensor) -> Tensor:
         return functional.class_scores(vector, self._prototypes(layer)(), self.temperature)
@@ -269,11 +268,18 @@ class HFF(HeadMethod):
         """Whether the scores of a convolution use the map after max-pooling."""
         return self._pooled_maps[layer]
 
-    def _uses_length(self, layer: int) -> bool:
+    def uses_length(self, layer: int) -> bool:
+        """Whether the scores use the length of the vector, not only its direction."""
         return self._lengths[layer]
 
+    def head_input(self, layer: int, features: Tensor) -> Tensor:
+        """The vectors [B, D] or maps [B, C, H, W] that the head of a layer takes, from its features."""
+        if self.loss_on == "pre" and self._uses_pooled_map(layer):
+            return self.affine_block(layer).output(features)
+        return features
+
     def _scales_margin(self, layer: int) -> bool:
-        return not self._uses_length(layer) if self.scale_margin is None else self.scale_margin
+        return not self.uses_length(layer) if self.scale_margin is None else self.scale_margin
 
     def _prototypes(self, layer: int) -> Prototypes:
         return cast(Prototypes, module_at(self.prototypes, layer))

@@ -160,6 +160,7 @@ class _Training:
             rate = self._train_epoch(stage, batches)
             if self.plan.due(self.at, len(batches)):
                 record = self._record(stage, rate)
+                self._keep(record["epoch"])
                 self._save()
                 self.listener.epoch_ended(record)
             else:
@@ -347,11 +348,19 @@ class _Training:
         if self.stop.is_set() or time.perf_counter() - self.saved > self.settings.checkpoint_seconds:
             self._save()
 
+    def _keep(self, epoch: float) -> None:
+        """Keeps the weights of an epoch that the settings name. A crash before `_save` repeats the epoch."""
+        if self.run and epoch in self.settings.keep_checkpoints:
+            self.run.keep(int(epoch), self._weights(), {"format": 1, "position": asdict(self.at)})
+
+    def _weights(self) -> dict[str, Tensor]:
+        return {f"method/{name}": t for name, t in self.method.state_dict().items()}
+
     def _save(self) -> None:
         if not self.run:
             return
         self.at.seconds = time.perf_counter() - self.clock
-        tensors = {f"method/{name}": t for name, t in self.method.state_dict().items()}
+        tensors = self._weights()
         tensors |= {f"optimizer/{name}": t for name, t in self.trainer.optimizers.state().items()}
         tensors |= {
             f"loss/{group}": torch.tensor([float(total), self.loss_counts[group]])

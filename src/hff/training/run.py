@@ -249,6 +249,17 @@ class Run:
         """Replaces the checkpoint."""
         checkpoint.save(self.folder / CHECKPOINT, tensors, state)
 
+    def keep(self, epoch: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """Writes the weights of an epoch to a file of their own."""
+        checkpoint.save(self.folder / kept_checkpoint(epoch), tensors, state)
+
+    def kept_epochs(self) -> list[int]:
+        """The epochs whose weights were kept, in order."""
+        prefix, suffix = kept_checkpoint("*").split("*")
+        names = [path.name for path in self.folder.glob(kept_checkpoint("*"))]
+        numbers = [name.removeprefix(prefix).removesuffix(suffix) for name in names]
+        return sorted(int(number) for number in numbers if number.isdecimal())
+
     def load(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The tensors and state of the checkpoint; None before the first one."""
         path = self.folder / CHECKPOINT
@@ -264,15 +275,23 @@ class Run:
             return Position()
         return Position(**_checked(checkpoint.read_state(path), path)["position"])
 
-    def load_weights(self, method: Method, tensors: Mapping[str, Tensor] | None = None) -> None:
+    def load_weights(
+        self, method: Method, tensors: Mapping[str, Tensor] | None = None, *, epoch: int | None = None
+    ) -> None:
         """Loads the weights of the last checkpoint into a method.
 
         Args:
             method: the method, built from the config of this run.
             tensors: the tensors that `load` returned. If None, the checkpoint is read.
+            epoch: loads the weights that were kept after this epoch instead.
         """
+        if epoch is not None and epoch not in self.kept_epochs():
+            kept = ", ".join(map(str, self.kept_epochs())) or "none; train with keep_checkpoints"
+            raise UserError(f"{self.folder} has no checkpoint of epoch {epoch} (kept: {kept}).")
         if tensors is None:
-            tensors, _ = checkpoint.load(self.folder / CHECKPOINT)
+            tensors, _ = checkpoint.load(
+                self.folder / (CHECKPOINT if epoch is None else kept_checkpoint(epoch))
+            )
         weights = {
             name.removeprefix("method/"): t for name, t in tensors.items() if name.startswith("method/")
         }
@@ -310,6 +329,11 @@ class Run:
 def evaluation_file(split: str) -> str:
     """The name of the file with the evaluation on a split."""
     return f"eval-{split}.json"
+
+
+def kept_checkpoint(epoch: int | str) -> str:
+    """The name of the file with the weights of an epoch."""
+    return f"checkpoint-epoch-{epoch}.safetensors"
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -39,6 +39,8 @@ class Settings:
             again at five sixths (step), linear to 0, or cosine to 0.
         clip: maximum gradient norm of each group of parameters, usually a layer; 0 means no clipping.
         checkpoint_seconds: time between checkpoints within an epoch; one is also written after every epoch.
+        keep_checkpoints: epochs after which the weights are kept in a file of their own, such as 1,5,15, for
+            `hff explain` and `hff report`; in a training of several stages, the epochs of all stages count.
         cache_gigabytes: memory for the outputs of frozen blocks, which are then computed once instead of in
             every epoch; with 0, none are kept in memory.
         cache_location: what happens to outputs that do not fit into that memory: they are computed in every
@@ -63,6 +65,7 @@ class Settings:
     lr_schedule: Literal["constant", "step", "linear", "cosine"] = "constant"
     clip: float = 0.0
     checkpoint_seconds: float = 60.0
+    keep_checkpoints: tuple[int, ...] = ()
     cache_gigabytes: float = 2.0
     cache_location: Literal["memory", "disk"] = "memory"
 
@@ -77,6 +80,10 @@ class Settings:
             raise UserError(f"micro_batch_size must be at least 1, or none, not {self.micro_batch_size}.")
         if self.seconds is not None and not 0 < self.seconds < float("inf"):
             raise UserError(f"seconds must be a positive number or none, not {self.seconds}.")
+        if any(epoch < 1 for epoch in self.keep_checkpoints):
+            raise UserError(f"keep_checkpoints must be epochs from 1 on, not {list(self.keep_checkpoints)}.")
+        if self.keep_checkpoints and self.seconds is not None:
+            raise UserError("keep_checkpoints counts epochs, but a time budget does not; give epochs.")
         if not 0 < self.learning_rate < float("inf"):
             raise UserError(f"learning_rate must be a positive number, not {self.learning_rate}.")
         if not 0 < self.epsilon < float("inf"):

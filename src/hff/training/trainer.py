@@ -203,6 +203,9 @@ def unsupported_settings(method: Method, settings: Settings) -> str | None:
             return f"{title} cannot be compiled, because it has a training step of its own; remove compile."
         if reason := missing_compiler():
             return reason
+    last = sum(stage.epochs for stage in method.stages(settings.epochs))
+    if late := [epoch for epoch in settings.keep_checkpoints if epoch > last]:
+        return f"keep_checkpoints names epoch {late[0]}, but the training has {last} epochs."
     if settings.micro_batch_size is None:
         return None
     if method.samples_interact:
