@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Cell = str | int | float | None
-
 
 @dataclass(frozen=True)
 class Paragraph:
