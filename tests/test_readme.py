@@ -151,7 +151,7 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> list[Experiment]:
         return BenchResult(given.kind, ())
 
     # t-SNE takes many seconds; it has its own test.
-    monkeypatch.setattr("hff.explain.embedding._available", lambda projection: "pca")
+    monkeypatch.setattr("hff.explain.feature_space._available", lambda projection: "pca")
     monkeypatch.setattr("hff.cli.bench._run", measured)
     monkeypatch.setattr("hff.comparison.Comparison", Planned)
     monkeypatch.setattr("hff.experiment.train", begin)

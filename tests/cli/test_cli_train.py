@@ -156,8 +156,9 @@ def test_train_prints_epochs_layers_and_the_next_command(
     assert printed[0].startswith("runs/digits-seed0: 2 layers, ")
     assert [line.split("  ")[0] for line in printed[1:3]] == ["epoch 1/2", "epoch 2/2"]
     assert [line.split()[0] for line in printed[4:7]] == ["layer", "0", "1"]
-    assert printed[-2].endswith("hff eval runs/digits-seed0")
-    assert printed[-1].endswith("hff predict runs/digits-seed0 FILE")
+    assert printed[-3].endswith("hff eval runs/digits-seed0")
+    assert printed[-2].endswith("hff predict runs/digits-seed0 FILE")
+    assert printed[-1].endswith("hff report runs/digits-seed0")
     assert main(["train", *TINY, "--quiet"]) == 0
     assert capsys.readouterr().out == ""
     assert Path("runs/digits-seed0-2/summary.json").exists()

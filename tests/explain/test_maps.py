@@ -15,7 +15,7 @@ from hff.data.samples import write_samples
 from hff.errors import UserError
 from hff.explain import activation_maps, answers_on, embedding, reliability
 from hff.explain.answers import Answers, LayerAnswers
-from hff.explain.embedding import project
+from hff.explain.feature_space import project
 from hff.methods import methods
 from hff.methods.backprop import Backprop
 from hff.plotting import as_png

@@ -19,7 +19,7 @@ VERBS = {
     "eval": "evaluate a run, layer by layer",
     "predict": "classify images with a run, and show the prediction of each layer",
     "explain": "show which parts of an image speak for a class, layer by layer",
-    "report": "write a page about runs: tables, curves, maps, and how to make it again",
+    "report": "write a page about runs, with tables, curves and maps",
     "plot": "draw one figure of a report",
     "compare": "train all methods with the same settings, and rank them",
     "bench": "measure time and memory beside backprop",

@@ -1,7 +1,7 @@
 """Why a trained network predicts what it predicts: activation maps, telling images, embeddings."""
 
 from hff.explain.answers import Answers, Reliability, answers_on, reliability
-from hff.explain.embedding import Embedding, LayerEmbedding, embedding
+from hff.explain.feature_space import Embedding, LayerEmbedding, embedding
 from hff.explain.maps import ActivationMaps, LayerMaps, activation_maps
 
 __all__ = [

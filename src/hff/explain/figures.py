@@ -7,8 +7,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from hff.explain.embedding import TITLES as PROJECTIONS
-from hff.explain.embedding import Embedding, LayerEmbedding
+from hff.explain.feature_space import TITLES as PROJECTIONS
+from hff.explain.feature_space import Embedding, LayerEmbedding
 from hff.explain.maps import TITLES, ActivationMaps, LayerMaps
 from hff.plotting import GRAY, INK, RIGHT, WRONG, colors, new_figure, style
 

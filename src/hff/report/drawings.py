@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hff.errors import UserError
 from hff.explain.answers import KINDS, Kind
-from hff.explain.embedding import TITLES as PROJECTIONS
+from hff.explain.feature_space import TITLES as PROJECTIONS
 from hff.explain.figures import draw_maps
 from hff.explain.maps import TITLES as MAPS
 from hff.explain.maps import picked, shown_images
