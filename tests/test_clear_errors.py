@@ -245,6 +245,6 @@ def test_momentum_that_starts_later_is_that_of_a_parameter_alone() -> None:
     for step in range(3):
         early.grad = torch.ones_like(early)
         late.grad = torch.ones_like(late) if step else None
-        optimizers.step(group, 0.1)
+        optimizers.step((group,), 0.1)
     # The gradient, then the gradient and 0.9 of the step before.
     torch.testing.assert_close(late.detach(), before - 0.1 * (1 + 1.9))

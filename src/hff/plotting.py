@@ -73,6 +73,7 @@ def style(what: str = "The figure") -> Iterator[None]:
     """
     try:
         import matplotlib
+        import matplotlib.figure
     except ImportError:
         needs = "need" if what.endswith("s") else "needs"
         raise UserError(f"{what} {needs} matplotlib; install it with: pip install matplotlib") from None

@@ -201,7 +201,7 @@ def test_without_matplotlib_only_the_figure_is_missing(
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert main([*TINY, "--out", "here"]) == 0
     printed = capsys.readouterr().out
-    assert "pip install 'hff[plots]'" in printed.splitlines()[-1]
+    assert "pip install matplotlib" in printed.splitlines()[-1]
     assert Path("here/comparison.csv").exists()
     assert not Path("here/comparison.png").exists()
 

@@ -339,7 +339,7 @@ def test_a_terminal_keeps_a_curve_of_each_layer(
     assert main(["train", *TINY[:-1], "3", "--out", "here", "--quiet"]) == 0
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert main(["train", "--resume", "here"]) == 0
-    rows = capsys.readouterr().out.splitlines()[-5:-3]
+    rows = capsys.readouterr().out.splitlines()[-6:-4]
     assert [row.split()[0] for row in rows] == ["0", "1"]
     assert all(len(row.split()[-1]) == 3 and set(row.split()[-1]) <= set(BARS) for row in rows)
 

@@ -11,11 +11,11 @@ from hff import functional, gradients
 from hff.batch import Batch
 from hff.errors import UserError, require
 from hff.methods.families.head import HeadMethod
+from hff.methods.families.local import Gradients
 from hff.methods.method import MethodInfo, ParameterSet, Stage, group_layer, group_name, register
 from hff.modules.heads import Head
 from hff.modules.prototypes import Init, Prototypes, Update
 from hff.networks import AffineBlock, AffineRow, Network
-from hff.networks.affine import add_gradient
 from hff.networks.block import module_at
 
 
@@ -174,7 +174,9 @@ class HFF(HeadMethod):
         head = module_at(self.heads, layer)
         return isinstance(head, nn.Identity) or cast(Head, head).has_closed_form
 
-    def loss_gradients(self, layers: Sequence[int], features: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def loss_gradients(
+        self, layers: Sequence[int], features: Tensor, batch: Batch
+    ) -> tuple[Tensor, Tensor, list[Gradients]]:
         head = module_at(self.heads, layers[0])
         lengths, head_backward = features, None
         if isinstance(head, Head):
@@ -191,14 +193,18 @@ class HFF(HeadMethod):
             losses, slopes = gradients.smooth_margin_loss(
                 scores, batch.y, self.temperature, lse=self.lse, scale_margin=self._scales_margin(layers[0])
             )
-        slopes, moved = backward(slopes)
-        for each, directions, gradient in zip(prototypes, vectors.unbind(), moved.unbind(), strict=True):
+        slopes, gradients_of_prototypes = backward(slopes)
+        moved: list[Gradients] = []
+        for each, directions, gradient in zip(
+            prototypes, vectors.unbind(), gradients_of_prototypes.unbind(), strict=True
+        ):
             each.observe(directions, batch.y)
-            if isinstance(each.vectors, nn.Parameter):
-                add_gradient(each.vectors, gradient)
+            moved.append([(each.vectors, gradient)] if isinstance(each.vectors, nn.Parameter) else [])
         if not uses_length:
             slopes = gradients.project(lengths, slopes)
-        return losses, slopes if head_backward is None else head_backward(slopes[0]).unsqueeze(0)
+        if head_backward is not None:
+            slopes = head_backward(slopes[0]).unsqueeze(0)
+        return losses, slopes, moved
 
     def prepare(self, stage: Stage, batches: Callable[[], Iterable[Batch]]) -> None:
         if self.prototype_init != "class_means":

@@ -19,6 +19,8 @@ from hff.networks.block import module_at
 
 LayerOrder = Literal["joint", "greedy"]
 GreedyEpochs = Literal["each", "shared"]
+Gradients = list[tuple[Tensor, Tensor]]
+"""Parameters of a layer with their gradients."""
 TOGETHER = 8_000_000
 """Bytes of features and their gradients of adjacent layers that are computed at once."""
 
@@ -82,26 +84,31 @@ class LocalMethod(Compilable, Method):
         head = module_at(self.heads, layer)
         return _linear(head) is not None or (isinstance(head, Head) and head.has_closed_form)
 
-    def loss_gradients(self, layers: Sequence[int], features: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The losses [L] of layers of the same width, and their gradients with respect to the features.
+    def loss_gradients(
+        self, layers: Sequence[int], features: Tensor, batch: Batch
+    ) -> tuple[Tensor, Tensor, list[Gradients]]:
+        """The losses [L] of layers of the same width, with the gradients of features and of parameters.
 
         Takes the features [L, B, D], or the map of a single layer [1, B, C, H, W], whose gradient may be that
-        of its averages over a grid. Adds to `.grad` of the other parameters that the scores depend on.
+        of its averages over a grid. The gradients of the parameters that the scores depend on are a list for
+        each layer; those of the head of a map are added to `.grad` here.
         """
         if features.dim() > 3:
             scores, backward = cast(Head, module_at(self.heads, layers[0])).recorded(features[0])
             losses, slopes = gradients.cross_entropy(scores.t().unsqueeze(0), batch.y)
-            return losses, backward(slopes[0].t()).unsqueeze(0)
+            return losses, backward(slopes[0].t()).unsqueeze(0), [[]]
         heads = [cast(nn.Linear, _linear(module_at(self.heads, layer))) for layer in layers]
         weights = gradients.stacked([head.weight for head in heads])
         biases = None if heads[0].bias is None else gradients.stacked([head.bias for head in heads])
         losses, slopes = gradients.cross_entropy(gradients.linear_scores(features, weights, biases), batch.y)
-        for head, slope in zip(heads, torch.bmm(slopes, features).unbind(), strict=True):
-            add_gradient(head.weight, slope)
+        moved: list[Gradients] = [
+            [(head.weight, each)]
+            for head, each in zip(heads, torch.bmm(slopes, features).unbind(), strict=True)
+        ]
         if biases is not None:
-            for head, slope in zip(heads, slopes.sum(2).unbind(), strict=True):
-                add_gradient(head.bias, slope)
-        return losses, torch.bmm(slopes.mT, weights)
+            for head, own, each in zip(heads, moved, slopes.sum(2).unbind(), strict=True):
+                own.append((head.bias, each))
+        return losses, torch.bmm(slopes.mT, weights), moved
 
     def stages(self, epochs: int) -> list[Stage]:
         """All blocks at once, or one after the other."""
@@ -181,7 +188,9 @@ class LocalMethod(Compilable, Method):
     def _loss_gradient(self, layer: int, features: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """The loss [] of a layer, and its gradient with respect to the features or their grid [B, ...]."""
         if self.has_loss_gradient(layer):
-            losses, slopes = self.loss_gradients([layer], features.unsqueeze(0), batch)
+            losses, slopes, moved = self.loss_gradients([layer], features.unsqueeze(0), batch)
+            for parameter, change in moved[0]:
+                add_gradient(parameter, change)
             return losses[0], slopes[0]
         with torch.enable_grad():
             features = features.detach().requires_grad_()
@@ -245,14 +254,16 @@ class LocalMethod(Compilable, Method):
                 block = self.affine_block(layer)
                 block.write_activity(activity, h, preactivation=self.judges_preactivation)
                 h = self.next_input(layer, activity, h)
-            losses, slopes = self.loss_gradients(layers, features, batch)
+            losses, slopes, moved = self.loss_gradients(layers, features, batch)
             if not self.judges_preactivation:
                 slopes = gradients.activation(row.activation, features, slopes, in_place=True)
             biases = slopes.sum(1)
-        values = zip(layers, inputs, slopes.unbind(), biases.unbind(), losses.unbind(), strict=True)
-        for layer, x, slope, bias, loss in values:
+        values = zip(layers, inputs, slopes.unbind(), biases.unbind(), losses.unbind(), moved, strict=True)
+        for layer, x, slope, bias, loss, own in values:
             with torch.no_grad():
                 self.affine_block(layer).set_gradients(x, slope, bias)
+                for parameter, gradient in own:
+                    add_gradient(parameter, gradient)
             yield group_name(layer), loss
         return h
 
